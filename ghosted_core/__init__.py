@@ -1,0 +1,1 @@
+"""Training-free layer pruning for decoder language models."""

@@ -1,0 +1,146 @@
+"""Decoder models with a linear operator at each boundary where layers were removed.
+
+This file travels inside a checkpoint and needs only torch and transformers. It holds no
+model of its own: `Ghosted<Name>` is the stock transformers class `<Name>` whose modules
+listed in `config.ghosted_operators` apply `x + x M` to their input first (Ghosted Layers,
+arXiv 2605.15491). The listed modules are decoder layers, or the final norm when the last
+layers of the source model were removed.
+"""
+
+import functools
+import json
+import sys
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+PREFIX = "Ghosted"
+MODEL_TYPE = "ghosted"
+# Readers that look only at the top level of config.json for these still find them.
+# What a stock configuration class finds where its sizes would be: it refuses text, and shows it.
+_SIZES = ("hidden_size", "num_hidden_layers")
+_REFUSAL = "This model has operators that stock classes drop: load it with trust_remote_code=True"
+_ALSO_AT_TOP = ("bos_token_id", "eos_token_id", "pad_token_id", "dtype", "transformers_version")
+
+
+class BoundaryOperator(nn.Module):
+    """x -> x + x M for row vectors x of width C; M has shape (C, C)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        # Not a number until loaded: an operator missing from the file must not pass for the identity.
+        self.correction = nn.Parameter(torch.full((width, width), float("nan")))
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        rows = hidden_states.reshape(-1, hidden_states.shape[-1])
+        return torch.addmm(rows, rows, self.correction).view(hidden_states.shape)
+
+
+class _OperatorFirst:
+    """Mixed into the class of a decoder layer or norm: repairs the input, then runs as ever."""
+
+    ghosted_operator: BoundaryOperator
+
+    def forward(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(self.ghosted_operator(hidden_states), *args, **kwargs)  # type: ignore[misc]
+
+
+@functools.cache
+def _operator_first(stock: type) -> type:
+    # The stock name stays: device maps and parallel plans find layers by class name.
+    return type(stock.__name__, (_OperatorFirst, stock), {"__module__": __name__})
+
+
+def attach_operator(module: nn.Module, width: int) -> None:
+    """Make `module` apply its own new `ghosted_operator` to its first argument."""
+    module.__class__ = _operator_first(type(module))
+    module.ghosted_operator = BoundaryOperator(width)
+
+
+class _GhostedConfig:
+    """In memory the stock configuration plus `ghosted_operators`; on disk the stock one lies nested.
+
+    Nested, because a stock class pointed at this file must not find its sizes there: it would
+    load every stock tensor, drop the operators with a warning, and answer nonsense.
+    """
+
+    model_type = MODEL_TYPE
+    base_model_type: str
+    ghosted_operators: list[str]
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        flat = dict(config_dict)
+        base = dict(flat.pop("base_config", {}))
+        for key in ("model_type", "base_model_type", *_SIZES):
+            flat.pop(key, None)
+        return super().from_dict({**base, **flat}, **kwargs)  # type: ignore[misc]
+
+    def to_json_string(self, *args: Any, **kwargs: Any) -> str:
+        base = json.loads(super().to_json_string(*args, **kwargs))  # type: ignore[misc]
+        name = base.pop("architectures")[0]
+        for key in ("auto_map", "model_type"):
+            base.pop(key, None)
+        nested = {
+            "model_type": MODEL_TYPE,
+            "architectures": [name],
+            "auto_map": auto_map(name.removeprefix(PREFIX)),
+            "ghosted_operators": base.pop("ghosted_operators"),
+            # Outside the nested part: transformers adopts a nested dictionary whose model_type fits.
+            "base_model_type": type(self).base_model_type,
+            "base_config": base,
+            **dict.fromkeys(_SIZES, _REFUSAL),
+            **{key: base[key] for key in _ALSO_AT_TOP if key in base},
+        }
+        return json.dumps(nested, indent=2, sort_keys=True) + "\n"
+
+
+class _GhostedModel:
+    """Mixed into a stock causal language model class."""
+
+    config: Any
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        width = config.get_text_config().hidden_size
+        for path in config.ghosted_operators:
+            attach_operator(self.get_submodule(path), width)  # type: ignore[attr-defined]
+
+    def _init_weights(self, module: nn.Module) -> None:
+        # Called for what the checkpoint lacks. A lost operator has no sensible default.
+        if isinstance(module, BoundaryOperator):
+            nn.init.constant_(module.correction, float("nan"))
+            return
+        super()._init_weights(module)  # type: ignore[misc]
+
+
+def auto_map(architecture: str) -> dict[str, str]:
+    """The `auto_map` entry of config.json for the stock class `architecture`."""
+    return {
+        "AutoConfig": f"modeling_ghosted.{PREFIX}{architecture}Config",
+        "AutoModelForCausalLM": f"modeling_ghosted.{PREFIX}{architecture}",
+    }
+
+
+@functools.cache
+def ghosted_classes(architecture: str) -> tuple[type, type]:
+    """(configuration class, model class) for the stock class `architecture` of transformers."""
+    stock = getattr(transformers, architecture)
+    module = {"__module__": __name__}
+    kind = {**module, "base_model_type": stock.config_class.model_type}
+    config = type(f"{PREFIX}{architecture}Config", (_GhostedConfig, stock.config_class), kind)
+    model = type(PREFIX + architecture, (_GhostedModel, stock), {**module, "config_class": config})
+    config._auto_class = "AutoConfig"
+    model._auto_class = "AutoModelForCausalLM"
+    return config, model
+
+
+def __getattr__(name: str) -> type:
+    architecture = name.removeprefix(PREFIX).removesuffix("Config")
+    if not name.startswith(PREFIX) or not hasattr(transformers, architecture):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for made in ghosted_classes(architecture):
+        setattr(sys.modules[__name__], made.__name__, made)
+    return globals()[name]

@@ -1,0 +1,157 @@
+"""The errors a user can meet.
+
+GhostedError
+├── InvalidSpecError          the request contradicts itself or the model
+├── OutputExistsError         the folder to write is taken
+├── SourceError               the model cannot be had or must not be loaded
+│   ├── ModelNotFoundError    no such model, or no access to it
+│   ├── GatedModelError       access must be granted first
+│   ├── HubUnavailableError   the Hub does not answer
+│   ├── UnsafeModelError      the files would run code or leave their folder
+│   ├── UnsupportedModelError an architecture this version does not know
+│   └── CorruptModelError     files missing, cut short or inconsistent
+├── DataError                 the calibration or evaluation text
+│   ├── DataNotFoundError
+│   └── TooFewTokensError
+├── NumericsError             the mathematics has no usable answer
+│   ├── NonFiniteError
+│   └── IllConditionedError
+├── CheckpointError           a checkpoint of ours that is not what its manifest says
+└── DiskFullError
+"""
+
+from typing import ClassVar
+
+
+class GhostedError(Exception):
+    """Anything that went wrong and can be said to the user.
+
+    `code` is stable and fit for programs, `advice` says what to try next.
+    """
+
+    code: ClassVar[str] = "internal"
+    advice: ClassVar[str] = "This is a fault of ours; please report it with the log."
+
+    def __init__(self, message: str, *, advice: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = advice if advice is not None else type(self).advice
+
+
+class InvalidSpecError(GhostedError):
+    """The request contradicts itself or does not fit the model."""
+
+    code = "invalid_spec"
+    advice = "Correct the named field and submit again."
+
+
+class OutputExistsError(GhostedError):
+    """The folder to write already holds something."""
+
+    code = "output_exists"
+    advice = "Name another folder, or remove this one."
+
+
+class SourceError(GhostedError):
+    """The model cannot be had or must not be loaded."""
+
+    code = "model_source"
+    advice = "Check the model's name and files."
+
+
+class ModelNotFoundError(SourceError):
+    """No such model, or none that this user may see: the Hub does not tell which."""
+
+    code = "model_not_found"
+    advice = "Check the spelling; if the model is private, give a token that may read it."
+
+
+class GatedModelError(SourceError):
+    """The model exists, but its owner grants access one by one."""
+
+    code = "model_gated"
+    advice = "Accept the model's terms on its Hub page, then give a token of that account."
+
+
+class HubUnavailableError(SourceError):
+    """The Hub did not answer, or answered with a fault of its own."""
+
+    code = "hub_unavailable"
+    advice = "Try again in a few minutes, or use a local folder."
+
+
+class UnsafeModelError(SourceError):
+    """The model's files would run code, hold pickles or point outside their folder."""
+
+    code = "unsafe_model"
+    advice = "Use a repository of safetensors files of a stock transformers architecture."
+
+
+class UnsupportedModelError(SourceError):
+    """An architecture that this version does not know how to prune."""
+
+    code = "unsupported_model"
+    advice = "See the list of supported model types in the documentation."
+
+
+class CorruptModelError(SourceError):
+    """Files are missing, cut short or contradict each other."""
+
+    code = "corrupt_model"
+    advice = "Fetch the model again and compare the file sizes with the source."
+
+
+class DataError(GhostedError):
+    """The calibration or evaluation text cannot be used."""
+
+    code = "data"
+    advice = "Check the data set's name, format and content."
+
+
+class DataNotFoundError(DataError):
+    """No data set or file of that name."""
+
+    code = "data_not_found"
+    advice = "Name a known data set, or an existing .txt, .jsonl, .jsonl.gz or .parquet file."
+
+
+class TooFewTokensError(DataError):
+    """The text is too short for what was asked of it."""
+
+    code = "too_few_tokens"
+    advice = "Give more text, fewer sequences or a shorter sequence length."
+
+
+class NumericsError(GhostedError):
+    """The mathematics has no usable answer."""
+
+    code = "numerics"
+    advice = "Try more calibration text, a larger ridge, or dtype float32."
+
+
+class NonFiniteError(NumericsError):
+    """Infinity or not-a-number where a finite value is needed."""
+
+    code = "non_finite"
+    advice = "Run in float32 or bfloat16; if it persists, the source weights are broken."
+
+
+class IllConditionedError(NumericsError):
+    """A system that no solver could solve to working precision."""
+
+    code = "ill_conditioned"
+    advice = "Give more varied calibration text or a larger ridge."
+
+
+class CheckpointError(GhostedError):
+    """A checkpoint of ours that is not what its manifest says."""
+
+    code = "checkpoint"
+    advice = "Fetch or make the checkpoint again; do not serve this one."
+
+
+class DiskFullError(GhostedError):
+    """The disk has no room for the result."""
+
+    code = "disk_full"
+    advice = "Free the stated amount of space, or write to another disk."
