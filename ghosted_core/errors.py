@@ -26,11 +26,13 @@ from typing import ClassVar
 class GhostedError(Exception):
     """Anything that went wrong and can be said to the user.
 
-    `code` is stable and fit for programs, `advice` says what to try next.
+    `code` is stable and fit for programs, `advice` says what to try next, `retryable` whether the
+    same request may succeed later.
     """
 
     code: ClassVar[str] = "internal"
     advice: ClassVar[str] = "This is a fault of ours; please report it with the log."
+    retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, advice: str | None = None) -> None:
         super().__init__(message)
@@ -77,6 +79,7 @@ class HubUnavailableError(SourceError):
     """The Hub did not answer, or answered with a fault of its own."""
 
     code = "hub_unavailable"
+    retryable = True
     advice = "Try again in a few minutes, or use a local folder."
 
 

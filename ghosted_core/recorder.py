@@ -38,7 +38,7 @@ class StageProgressed:
 
 @dataclass(frozen=True)
 class StageFinished:
-    """A stage ended well, after `seconds`, having used at most `peak_memory_bytes` of the process's memory."""
+    """A stage ended well, after `seconds`, with at most `peak_memory_bytes` in use at a time."""
 
     stage: Stage
     seconds: float

@@ -34,6 +34,8 @@ class BoundaryOperator(nn.Module):
         self.correction = nn.Parameter(torch.full((width, width), float("nan")))
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Repair hidden states of any shape (..., C), in the dtype of M."""
+        # One fused kernel: x M is accumulated onto x.
         rows = hidden_states.reshape(-1, hidden_states.shape[-1])
         return torch.addmm(rows, rows, self.correction).view(hidden_states.shape)
 
@@ -59,7 +61,7 @@ def attach_operator(module: nn.Module, width: int) -> None:
     module.ghosted_operator = BoundaryOperator(width)
 
 
-class _GhostedConfig:
+class GhostedConfigMixin:
     """In memory the stock configuration plus `ghosted_operators`; on disk the stock one lies nested.
 
     Nested, because a stock class pointed at this file must not find its sizes there: it would
@@ -97,7 +99,7 @@ class _GhostedConfig:
         return json.dumps(nested, indent=2, sort_keys=True) + "\n"
 
 
-class _GhostedModel:
+class GhostedModelMixin:
     """Mixed into a stock causal language model class."""
 
     config: Any
@@ -129,11 +131,11 @@ def ghosted_classes(architecture: str) -> tuple[type, type]:
     """(configuration class, model class) for the stock class `architecture` of transformers."""
     stock = getattr(transformers, architecture)
     module = {"__module__": __name__}
-    kind = {**module, "base_model_type": stock.config_class.model_type}
-    config = type(f"{PREFIX}{architecture}Config", (_GhostedConfig, stock.config_class), kind)
-    model = type(PREFIX + architecture, (_GhostedModel, stock), {**module, "config_class": config})
-    config._auto_class = "AutoConfig"
-    model._auto_class = "AutoModelForCausalLM"
+    # `_auto_class` makes save_pretrained carry this file along and name it in config.json.
+    kind = {**module, "base_model_type": stock.config_class.model_type, "_auto_class": "AutoConfig"}
+    config = type(f"{PREFIX}{architecture}Config", (GhostedConfigMixin, stock.config_class), kind)
+    body = {**module, "config_class": config, "_auto_class": "AutoModelForCausalLM"}
+    model = type(PREFIX + architecture, (GhostedModelMixin, stock), body)
     return config, model
 
 

@@ -1,0 +1,3 @@
+from ghosted_cli.main import main
+
+main()

@@ -1,0 +1,103 @@
+"""`ghosted compress`: the whole job on this machine."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ghosted_cli.exits import exit_codes
+from ghosted_cli.progress import progress_recorder
+from ghosted_cli.request import (
+    cache_folder,
+    job_spec,
+    layer_indices,
+    model_reference,
+    text_reference,
+    without_none,
+)
+from ghosted_core.spec import JobSpec
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, progress on stderr.")]
+Cache = Annotated[Path | None, typer.Option(help="Folder for downloads (else $GHOSTED_CACHE).")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...; auto takes the GPU if there is one.")]
+Model = Annotated[str, typer.Argument(help="Folder, GGUF file, Hub id owner/name, or alias.")]
+Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of a Hub model.")]
+
+
+def compress(
+    model: Model,
+    out: Annotated[Path, typer.Option(help="Folder to write; must not exist or be empty.")],
+    layers: Annotated[int | None, typer.Option(help="How many layers to remove.")] = None,
+    remove: Annotated[str | None, typer.Option(help="Which layers instead: 3,5,8-12 (from 0).")] = None,
+    strategy: Annotated[str, typer.Option(help="How layers are chosen.")] = "streamline",
+    recovery: Annotated[str, typer.Option(help="How cuts are repaired: ghosted or none.")] = "ghosted",
+    revision: Revision = None,
+    calibration: Annotated[str | None, typer.Option(help="Text file or alias to calibrate on.")] = None,
+    sequences: Annotated[int | None, typer.Option(help="Calibration windows.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(help="Tokens in a window.")] = None,
+    held_out: Annotated[int | None, typer.Option(help="Further windows to test the fit on.")] = None,
+    weighting: Annotated[str | None, typer.Option(help="uniform, skip_first or inverse_norm.")] = None,
+    ridge: Annotated[float | None, typer.Option(help="Added to the diagonal of X'X.")] = None,
+    evaluation: Annotated[str | None, typer.Option(help="Text file or alias to evaluate on.")] = None,
+    windows: Annotated[int | None, typer.Option(help="Evaluation windows.")] = None,
+    no_evaluation: Annotated[bool, typer.Option("--no-evaluation", help="Do not evaluate.")] = False,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of the choice of text.")] = 0,
+    device: Device = "auto",
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Remove layers from MODEL, repair the cut, measure the cost, write a checkpoint."""
+    with exit_codes(as_json=as_json):
+        spec = job_spec(
+            {
+                "model": model_reference(model, revision),
+                "strategy": _strategy(strategy, remove),
+                "layers": layers,
+                "recovery": without_none({"name": recovery, "weighting": weighting, "ridge": ridge}),
+                "calibration": without_none(
+                    {
+                        "dataset": text_reference(calibration),
+                        "sequences": sequences,
+                        "sequence_length": sequence_length,
+                        "held_out_sequences": held_out,
+                        "seed": seed,
+                    }
+                ),
+                "evaluation": _evaluation(text_reference(evaluation), windows, no_evaluation),
+                "dtype": dtype,
+            }
+        )
+        run(spec, out=out, cache=cache_folder(cache), device=device, as_json=as_json)
+
+
+def run(spec: JobSpec, *, out: Path, cache: Path, device: str, as_json: bool) -> None:
+    """Run `spec` with progress on stderr and the result on stdout."""
+    # torch takes seconds to import: only now, when the request is known to be sound.
+    from ghosted_core.device import pick_device
+    from ghosted_core.pipeline import RunOptions
+    from ghosted_core.pipeline import compress as run_pipeline
+    from ghosted_core.recorder import MemoryRecorder, TeeRecorder
+
+    from ghosted_cli.render import result_document, result_table
+
+    options = RunOptions(out=out.expanduser(), cache=cache, device=pick_device(device))
+    memory = MemoryRecorder()
+    with progress_recorder(sys.stderr) as progress:
+        result = run_pipeline(spec, options, TeeRecorder((progress, memory)))
+    if as_json:
+        typer.echo(json.dumps(result_document(result, memory.events), allow_nan=False))
+    else:
+        result_table(result, memory.events)
+
+
+def _strategy(name: str, remove: str | None) -> dict[str, Any]:
+    if remove is None:
+        return {"name": name}
+    return {"name": "explicit", "indices": layer_indices(remove)}
+
+
+def _evaluation(dataset: Any, windows: int | None, skip: bool) -> dict[str, Any] | None:
+    return None if skip else without_none({"dataset": dataset, "windows": windows})

@@ -1,0 +1,92 @@
+"""`ghosted inspect` and `ghosted verify`: looking at a model, and making sure of a checkpoint."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import TypeAdapter
+from rich.console import Console
+from rich.table import Table
+
+from ghosted_cli.compress import Cache, Device, Json, Model, Revision
+from ghosted_cli.exits import exit_codes
+from ghosted_cli.request import cache_folder, model_reference
+from ghosted_core.spec import ModelReference
+
+
+def inspect(model: Model, revision: Revision = None, cache: Cache = None, as_json: Json = False) -> None:
+    """Say what MODEL is: its sizes, layers and what removing them would save. Reads no weights."""
+    with exit_codes(as_json=as_json):
+        from ghosted_core.checkpoint.manifest import MANIFEST_NAME
+
+        reference = model_reference(model, revision)
+        if isinstance(reference, dict) and (Path(reference.get("path", "")) / MANIFEST_NAME).is_file():
+            _show_checkpoint(Path(reference["path"]), as_json=as_json)
+        else:
+            _show_source(reference, cache_folder(cache), as_json=as_json)
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A checkpoint made by ghosted.")],
+    device: Device = "auto",
+    prompt: Annotated[list[str] | None, typer.Option(help="Continue this text, greedily.")] = None,
+    new_tokens: Annotated[int, typer.Option(help="Length of the continuations.")] = 24,
+    as_json: Json = False,
+) -> None:
+    """Check every file of a checkpoint, load it, and compare its answers with those at its making."""
+    with exit_codes(as_json=as_json):
+        from ghosted_core.checkpoint.patched import verify_checkpoint
+        from ghosted_core.device import pick_device
+
+        verified = verify_checkpoint(folder.expanduser(), device=pick_device(device))
+        texts = verified.continue_greedily(prompt or [], new_tokens)
+        document = {"path": str(folder), "verified": True, "continuations": texts}
+        if as_json:
+            typer.echo(json.dumps(document))
+            return
+        console = Console(highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{folder}: all files as written, loads, answers as it did when it was made.")
+        for text, continuation in texts.items():
+            console.print(f"{text}{continuation}")
+
+
+def _show_source(reference: Any, cache: Path, *, as_json: bool) -> None:
+    from ghosted_core.catalog import builtin_catalog
+    from ghosted_core.checkpoint.source import resolve
+    from ghosted_core.describe import describe
+    from ghosted_core.model.families import SUPPORTED
+
+    source = resolve(
+        TypeAdapter(ModelReference).validate_python(reference),
+        catalog=builtin_catalog(),
+        cache=cache,
+        hub_token=None,
+        log=Console(stderr=True, highlight=False, markup=False).print,
+        supported=SUPPORTED,
+    )
+    description = asdict(describe(source))
+    if as_json:
+        typer.echo(json.dumps(description))
+        return
+    table = Table(show_header=False)
+    for name, value in description.items():
+        if name != "layer_parameters":
+            table.add_row(name.replace("_", " "), f"{value:,}" if type(value) is int else str(value))
+    shares = description["layer_parameters"]
+    table.add_row("each layer holds", f"{100 * shares[0] / description['parameters']:.2f} % of the parameters")
+    Console(highlight=False).print(table)
+
+
+def _show_checkpoint(folder: Path, *, as_json: bool) -> None:
+    from ghosted_cli.render import comparison, fit_lines
+    from ghosted_core.checkpoint.manifest import read_manifest
+
+    manifest = read_manifest(folder)
+    if as_json:
+        typer.echo(manifest.model_dump_json())
+        return
+    console = Console(highlight=False)
+    console.print(comparison(manifest))
+    console.print(fit_lines(manifest), markup=False, soft_wrap=True)

@@ -1,0 +1,24 @@
+"""The `ghosted` command."""
+
+import typer
+
+from ghosted_cli.compress import compress
+from ghosted_cli.demo import demo
+from ghosted_cli.inspect import inspect, verify
+
+app = typer.Typer(
+    name="ghosted",
+    help="Training-free layer pruning for decoder LLMs.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(compress)
+app.command()(inspect)
+app.command()(verify)
+app.command()(demo)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

@@ -1,0 +1,106 @@
+"""A finished job as a table or as JSON."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ghosted_core.checkpoint.manifest import Manifest
+from ghosted_core.pipeline import JobResult
+from ghosted_core.recorder import Event, StageFinished
+from rich.console import Console
+from rich.table import Table
+
+WEIGHTS_SUFFIX = ".safetensors"
+
+
+def stages(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Seconds and peak memory of each stage."""
+    return [asdict(event) for event in events if isinstance(event, StageFinished)]
+
+
+def result_document(result: JobResult, events: Sequence[Event]) -> dict[str, Any]:
+    """What `--json` prints: the manifest, where the checkpoint is, and what the run took."""
+    return {
+        "path": str(result.path),
+        "manifest": result.manifest.model_dump(mode="json"),
+        "stages": stages(events),
+    }
+
+
+def result_table(result: JobResult, events: Sequence[Event]) -> None:
+    """Print what was done, what it cost and where it is."""
+    console = Console(highlight=False)
+    console.print(comparison(result.manifest))
+    console.print(fit_lines(result.manifest), markup=False, soft_wrap=True)
+    console.print(stage_table(stages(events)))
+    console.print(f"Checkpoint: {result.path}", markup=False, soft_wrap=True)
+
+
+def comparison(manifest: Manifest) -> Table:
+    """Dense, pruned and repaired side by side."""
+    table = Table(title=f"{_name(manifest)}: layers {_ranges(manifest)} removed")
+    for heading in ("", "dense", "pruned", "repaired"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    variants = ("dense", "pruned", "repaired")
+    table.add_row("layers", *_layers(manifest))
+    table.add_row("perplexity", *(_number(manifest.metrics.get(f"perplexity_{v}")) for v in variants))
+    table.add_row("parameters", f"{manifest.source.parameters:,}", "", f"{manifest.parameters:,}")
+    table.add_row(f"bytes on disk ({manifest.dtype})", *_bytes(manifest))
+    return table
+
+
+def fit_lines(manifest: Manifest) -> str:
+    """One line a boundary on the fit, and the share of the damage that is left."""
+    lines = []
+    for fit in manifest.fits:
+        unseen = fit["held_out_relative_residual"]
+        lines.append(
+            f"Boundary [{fit['boundary']['start']}, {fit['boundary']['stop']}): residual "
+            f"{fit['relative_residual']:.3f} on {fit['tokens']:,} calibration tokens"
+            + (f", {unseen:.3f} on {fit['held_out_tokens']:,} held-out ones" if unseen is not None else "")
+            + f"; condition {fit['condition']:.1e} ({fit['method']}); "
+            f"anti-symmetric share {fit['antisymmetric_share']:.2f}"
+        )
+    ratio = manifest.metrics.get("damage_ratio")
+    if ratio is not None:
+        lines.append(f"Damage left, ln(ppl repaired / dense) over ln(ppl pruned / dense): {ratio:.2f}")
+    return "\n".join(lines)
+
+
+def stage_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Seconds and peak memory of each stage."""
+    table = Table()
+    table.add_column("stage")
+    table.add_column("seconds", justify="right")
+    table.add_column("peak memory", justify="right")
+    for row in rows:
+        table.add_row(row["stage"], f"{row['seconds']:.1f}", f"{row['peak_memory_bytes'] / 1e9:.2f} GB")
+    return table
+
+
+def _name(manifest: Manifest) -> str:
+    reference = manifest.source.reference
+    return str(reference.get("id") or reference.get("alias") or reference.get("path"))
+
+
+def _ranges(manifest: Manifest) -> str:
+    return ", ".join(
+        str(start) if stop == start + 1 else f"{start}-{stop - 1}"
+        for start, stop in manifest.plan.boundaries
+    )
+
+
+def _layers(manifest: Manifest) -> tuple[str, str, str]:
+    kept = str(len(manifest.plan.kept))
+    count = len(manifest.operators)
+    return str(manifest.source.layer_count), kept, f"{kept} + {count} operator{'s' * (count != 1)}"
+
+
+def _bytes(manifest: Manifest) -> tuple[str, str, str]:
+    written = sum(e.size_bytes for name, e in manifest.files.items() if name.endswith(WEIGHTS_SUFFIX))
+    dense = manifest.source.parameters * written / manifest.parameters
+    return f"{dense / 1e6:,.1f} MB", "", f"{written / 1e6:,.1f} MB"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"

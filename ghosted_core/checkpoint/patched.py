@@ -1,0 +1,110 @@
+"""Loading our own checkpoints, trusting nothing but this library's code."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from ghosted_core.checkpoint import modeling_ghosted
+from ghosted_core.checkpoint.manifest import Manifest, check_files, read_manifest
+from ghosted_core.checkpoint.quiet import quiet_libraries
+from ghosted_core.errors import CheckpointError
+from ghosted_core.evaluate.generation import continuations
+from ghosted_core.model.families import SUPPORTED
+
+# Differences of logits, relative to the largest, that another machine's kernels may bring.
+TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
+
+
+def load_patched(path: Path | str, *, device: str = "cpu", dtype: str = "auto") -> PreTrainedModel:
+    """The model in the checkpoint folder `path`, in evaluation mode on `device`.
+
+    Sizes and SHA-256 of all files are checked against the manifest first. The code file in the
+    folder is never run: the library's own copy of it serves.
+
+    Raises:
+        CheckpointError: files are missing, altered or added, or tensors are missing or not finite.
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    check_files(folder, manifest.files)
+    return _load(folder, manifest, device=device, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class VerifiedCheckpoint:
+    """A checkpoint that was read back, loaded and asked its probe."""
+
+    folder: Path
+    manifest: Manifest
+    model: PreTrainedModel
+
+    def continue_greedily(self, prompts: Sequence[str], new_tokens: int) -> dict[str, str]:
+        """The greedy continuation of each prompt."""
+        if not prompts:
+            return {}
+        with quiet_libraries():
+            tokenizer = AutoTokenizer.from_pretrained(
+                self.folder, local_files_only=True, trust_remote_code=False
+            )
+        return continuations(self.model, tokenizer, prompts, new_tokens)
+
+
+def verify_checkpoint(path: Path | str, *, device: str = "cpu") -> VerifiedCheckpoint:
+    """Load the checkpoint and ask it the manifest's probe: the answers agree.
+
+    Raises:
+        CheckpointError: as `load_patched`, or the logits differ by more than rounding.
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    model = load_patched(folder, device=device)
+    expected = torch.tensor(manifest.probe.top_logits)
+    ids = torch.tensor([manifest.probe.input_ids], device=model.device)
+    with torch.no_grad():
+        logits = model(input_ids=ids).logits[0].float().cpu()
+    found = logits.gather(-1, torch.tensor(manifest.probe.top_tokens))
+    difference = float((found - expected).abs().max() / expected.abs().max())
+    # Written so that not-a-number fails too.
+    if not difference <= TOLERANCE[manifest.dtype]:
+        raise CheckpointError(
+            f"The loaded model answers differently: logits are off by {difference:.2g} of the largest."
+        )
+    return VerifiedCheckpoint(folder, manifest, model)
+
+
+def _load(folder: Path, manifest: Manifest, *, device: str, dtype: str) -> PreTrainedModel:
+    loader = _patched_class(manifest) if manifest.operators else AutoModelForCausalLM
+    with quiet_libraries():
+        model, report = loader.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    problems = {key: value for key, value in report.items() if value}
+    if problems:
+        raise CheckpointError(f"The weights do not fit the configuration: {problems}.")
+    _require_finite(model)
+    ready: PreTrainedModel = model.to(device).eval().requires_grad_(requires_grad=False)
+    return ready
+
+
+def _patched_class(manifest: Manifest) -> type[PreTrainedModel]:
+    # The manifest comes with the folder: it may name a class only from our own table.
+    if manifest.source.architecture not in {family.architecture for family in SUPPORTED.values()}:
+        raise CheckpointError(f"The manifest names an unknown architecture: {manifest.source.architecture}.")
+    _, model_class = modeling_ghosted.ghosted_classes(manifest.source.architecture)
+    return model_class
+
+
+def _require_finite(model: PreTrainedModel) -> None:
+    broken = [name for name, value in model.named_parameters() if not bool(torch.isfinite(value).all())]
+    if broken:
+        raise CheckpointError(f"Tensors with infinity or not-a-number: {', '.join(broken[:5])}.")
+
+

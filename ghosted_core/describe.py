@@ -1,0 +1,61 @@
+"""What a model is, without reading its weights."""
+
+from dataclasses import dataclass
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from ghosted_core.checkpoint.quiet import quiet_libraries
+from ghosted_core.checkpoint.source import ModelSource
+from ghosted_core.model.families import family_of, layers_of
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """Sizes of a model. Parameters count tied tensors once; `layer_parameters` has one entry a layer."""
+
+    architecture: str
+    model_type: str
+    layer_count: int
+    hidden_size: int
+    vocabulary_size: int
+    max_positions: int | None
+    tied_embeddings: bool
+    dtype: str
+    parameters: int
+    layer_parameters: tuple[int, ...]
+    commit: str | None
+    fingerprint: str
+
+
+def describe(source: ModelSource) -> ModelDescription:
+    """The description of `source`; the model is built without storage to count its parameters.
+
+    Raises:
+        UnsupportedModelError: the architecture is not in the families table.
+    """
+    gguf = {"gguf_file": source.path.name} if source.form == "gguf" else {}
+    folder = source.path.parent if source.form == "gguf" else source.path
+    with quiet_libraries():
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **gguf)
+        family = family_of(config.model_type)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    # Building on meta ties nothing yet; tying makes the shared tensor count once.
+    model.tie_weights()
+    counts = tuple(sum(p.numel() for p in layer.parameters()) for layer in layers_of(model, family))
+    stored = str(config.dtype).removeprefix("torch.") if config.dtype is not None else "float32"
+    return ModelDescription(
+        architecture=type(model).__name__,
+        model_type=config.model_type,
+        layer_count=len(counts),
+        hidden_size=config.hidden_size,
+        vocabulary_size=config.vocab_size,
+        max_positions=getattr(config, "max_position_embeddings", None),
+        tied_embeddings=bool(config.tie_word_embeddings),
+        dtype="float32" if source.form == "gguf" else stored,
+        parameters=sum(p.numel() for p in model.parameters()),
+        layer_parameters=counts,
+        commit=source.commit,
+        fingerprint=source.fingerprint,
+    )

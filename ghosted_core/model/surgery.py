@@ -1,0 +1,108 @@
+"""A model with layers removed and cuts repaired, made from the unpruned one without copying weights."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from ghosted_core.checkpoint.modeling_ghosted import ghosted_classes
+from ghosted_core.model.families import Family, family_of
+from ghosted_core.plan import Boundary, PruningPlan
+
+OPERATOR_TENSOR = "ghosted_operator.correction"
+
+
+def pruned_model(dense: PreTrainedModel, plan: PruningPlan) -> PreTrainedModel:
+    """`dense` without the layers of `plan`, of the same stock class, sharing its weights."""
+    family = family_of(dense.config.model_type)
+    model = _on_meta(type(dense), pruned_config(dense.config, plan, family))
+    _adopt(model, dict(_kept_tensors(dense, plan, family)))
+    return _like(model, dense)
+
+
+def repaired_model(
+    dense: PreTrainedModel, plan: PruningPlan, corrections: Mapping[Boundary, Tensor]
+) -> PreTrainedModel:
+    """`dense` without the layers of `plan` and with x + x M at its boundaries, sharing its weights.
+
+    `corrections` maps each boundary to its M, shape (hidden, hidden), any dtype; it is rounded to
+    the model's. The class is the patched form of the stock one, as in the checkpoint.
+    """
+    family = family_of(dense.config.model_type)
+    sites = {operator_site(plan, boundary, family): m for boundary, m in corrections.items()}
+    config_class, model_class = ghosted_classes(type(dense).__name__)
+    settings = pruned_config(dense.config, plan, family).to_dict()
+    model = _on_meta(model_class, config_class(**settings, ghosted_operators=list(sites)))
+    tensors = dict(_kept_tensors(dense, plan, family))
+    for site, correction in sites.items():
+        rounded = correction.to(device=dense.device, dtype=dense.dtype)
+        tensors[f"{site}.{OPERATOR_TENSOR}"] = nn.Parameter(rounded, requires_grad=False)
+    _adopt(model, tensors)
+    return _like(model, dense)
+
+
+def operator_site(plan: PruningPlan, boundary: Boundary, family: Family) -> str:
+    """Path, in the pruned model, of the module whose input the operator repairs."""
+    position = plan.position(boundary)
+    return family.final_norm if position == len(plan.kept) else family.layer_path(position)
+
+
+def pruned_config(config: PreTrainedConfig, plan: PruningPlan, family: Family) -> PreTrainedConfig:
+    """A copy of `config` for the kept layers only."""
+    pruned = copy.deepcopy(config)
+    # Lists first: newer configurations check their lengths against the number of layers.
+    for name in family.per_layer_lists:
+        values = getattr(pruned, name, None)
+        if values is not None:
+            setattr(pruned, name, [values[index] for index in plan.kept])
+    pruned.num_hidden_layers = len(plan.kept)
+    return pruned
+
+
+def kept_name(name: str, plan: PruningPlan, family: Family) -> str | None:
+    """The pruned model's name for a tensor of the source, None if it goes with its layer."""
+    prefix = family.layers + "."
+    if not name.startswith(prefix):
+        return name
+    index, _, rest = name.removeprefix(prefix).partition(".")
+    if int(index) not in plan.kept:
+        return None
+    return f"{prefix}{plan.kept.index(int(index))}.{rest}"
+
+
+def _kept_tensors(dense: nn.Module, plan: PruningPlan, family: Family) -> Iterator[tuple[str, Tensor]]:
+    # Tied parameters appear under each of their names, so that they are still one afterwards.
+    parameters = dense.named_parameters(remove_duplicate=False)
+    for source in (parameters, dense.named_buffers(remove_duplicate=False)):
+        for name, tensor in source:
+            renamed = kept_name(name, plan, family)
+            if renamed is not None:
+                yield renamed, tensor
+
+
+def _on_meta(model_class: Any, config: PreTrainedConfig) -> PreTrainedModel:
+    """An instance without storage: building it renumbers the layers and costs nothing."""
+    with torch.device("meta"):
+        model: PreTrainedModel = model_class(config)
+    return model
+
+
+def _adopt(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put `tensors` in place of the model's own, parameters and buffers alike."""
+    own = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    for name, _ in own:
+        path, _, attribute = name.rpartition(".")
+        module = model.get_submodule(path)
+        holder = module._parameters if attribute in module._parameters else module._buffers  # noqa: SLF001
+        holder[attribute] = tensors[name]  # type: ignore[assignment]
+
+
+def _like(model: PreTrainedModel, dense: PreTrainedModel) -> PreTrainedModel:
+    if dense.generation_config is not None:
+        model.generation_config = copy.deepcopy(dense.generation_config)
+    model.config.architectures = [type(model).__name__]
+    model.requires_grad_(requires_grad=False)
+    return model.eval()

@@ -1,0 +1,256 @@
+"""One job, from a model to a patched checkpoint. The command line and the worker both run this."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ghosted_core import report
+from ghosted_core.catalog import Catalog, builtin_catalog
+from ghosted_core.checkpoint.load import load_model, load_tokenizer
+from ghosted_core.checkpoint.manifest import Manifest
+from ghosted_core.checkpoint.source import ModelSource, resolve
+from ghosted_core.checkpoint.write import require_free, require_space, unique_tensors, write_checkpoint
+from ghosted_core.criteria import CRITERIA, Evidence, LayerScores, plan_of
+from ghosted_core.data import Windows
+from ghosted_core.errors import InvalidSpecError
+from ghosted_core.evaluate.generation import continuations
+from ghosted_core.evaluate.perplexity import Perplexity, perplexity
+from ghosted_core.meter import ProcessMeter
+from ghosted_core.model.capture import ResidualStream
+from ghosted_core.model.families import SUPPORTED, family_of
+from ghosted_core.model.surgery import pruned_model, repaired_model
+from ghosted_core.plan import Boundary, PruningPlan
+from ghosted_core.recorder import Logged, MetricMeasured, Recorder, Stage, StageScope, stage
+from ghosted_core.recovery import RecoveryOperator, RecoverySolver, solver_for
+from ghosted_core.spec import JobSpec
+from ghosted_core.statistics import BoundaryStatistics, Feature, LayerSimilarity, token_weights
+from ghosted_core.texts import Texts, read_texts
+
+# Tokens in one forward pass: enough to fill the arithmetic units, little enough to bound memory.
+BATCH_TOKENS = 2048
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run needs to know and the result does not depend on."""
+
+    out: Path
+    cache: Path
+    device: str = "cpu"
+    hub_token: str | None = field(default=None, repr=False)
+    catalog: Catalog = field(default_factory=builtin_catalog)
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """A finished checkpoint and what its manifest says."""
+
+    path: Path
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The unpruned model with all that a job reads."""
+
+    source: ModelSource
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    texts: Texts
+
+    @property
+    def stream(self) -> ResidualStream:
+        """The model's residual stream."""
+        return ResidualStream(self.model, family_of(self.model.config.model_type))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What evaluation found, by variant: dense, pruned, repaired."""
+
+    perplexities: dict[str, Perplexity] = field(default_factory=dict)
+    generations: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResult:
+    """Run the job `spec` and leave its checkpoint at `options.out`.
+
+    Nothing is left at `options.out` unless the whole job succeeds.
+
+    Raises:
+        GhostedError: the class says what went wrong, `hint` what to try.
+    """
+    require_free(options.out)
+    meter = ProcessMeter(torch.device(options.device))
+    with stage(Stage.LOAD, recorder, meter, unit="steps", total=3) as scope:
+        loaded = _load(spec, options, recorder, scope)
+    scores = _score(spec, loaded, recorder, meter)
+    plan = plan_of(scores, loaded.stream.layer_count)
+    recorder.record(Logged(f"removing layers {list(plan.removed)}"))
+    operators = _repair(spec, loaded, plan, recorder, meter)
+    with stage(Stage.PATCH, recorder, meter, unit="steps", total=1) as scope:
+        variants = _variants(loaded.model, plan, operators)
+        require_space(options.out, _weight_bytes(variants["repaired"]))
+        scope.advance(1)
+    measured = _evaluate(spec, loaded, variants, recorder, meter)
+    with stage(Stage.SAVE, recorder, meter, unit="steps", total=1) as scope:
+        manifest = report.manifest(spec, loaded, scores, plan, operators, variants["repaired"], measured)
+        manifest = write_checkpoint(variants["repaired"], loaded.source, manifest, options.out)
+        scope.advance(1)
+    return JobResult(path=options.out, manifest=manifest)
+
+
+def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageScope) -> Loaded:
+    def log(message: str) -> None:
+        recorder.record(Logged(message))
+
+    source = resolve(
+        spec.model, catalog=options.catalog, cache=options.cache, hub_token=options.hub_token, log=log, supported=SUPPORTED
+    )
+    scope.advance(1)
+    model = load_model(source, dtype=spec.dtype, device=options.device)
+    _check_fit(spec, model)
+    scope.advance(1)
+    tokenizer = load_tokenizer(source)
+    texts = read_texts(
+        spec,
+        tokenizer,
+        vocab_size=model.config.vocab_size,
+        catalog=options.catalog,
+        cache=options.cache,
+        log=log,
+    )
+    scope.advance(1)
+    return Loaded(source, model, tokenizer, texts)
+
+
+def _check_fit(spec: JobSpec, model: PreTrainedModel) -> None:
+    """What can be known to fail before any text is read."""
+    layer_count = model.config.num_hidden_layers
+    if spec.removal_count >= layer_count:
+        raise InvalidSpecError(
+            f"'layers' is {spec.removal_count}, but the model has only {layer_count} layers.",
+            advice=f"Remove between 1 and {layer_count - 1} layers.",
+        )
+    limit = getattr(model.config, "max_position_embeddings", None)
+    wanted = max(spec.calibration.sequence_length, (spec.evaluation and spec.evaluation.sequence_length) or 0)
+    if limit is not None and wanted > limit:
+        raise InvalidSpecError(
+            f"'sequence_length' is {wanted}, but the model reads at most {limit} tokens.",
+            advice=f"Set 'sequence_length' to {limit} or less.",
+        )
+
+
+def _score(spec: JobSpec, loaded: Loaded, recorder: Recorder, meter: ProcessMeter) -> LayerScores:
+    criterion = CRITERIA[spec.strategy.name]
+    layer_count = loaded.stream.layer_count
+    if criterion.evidence is Evidence.NOTHING:
+        return criterion.choose(spec, layer_count, None)
+    windows = loaded.texts.calibration
+    with stage(Stage.SCORE, recorder, meter, total=windows.tokens.numel()) as scope:
+        similarity = LayerSimilarity.empty(layer_count)
+        stream, states = loaded.stream, range(layer_count + 1)
+        for batch in scope.track(batches(windows)):
+            found = stream.read(batch.to(loaded.model.device), states)
+            similarity.update([found[index] for index in states])
+        return criterion.choose(spec, layer_count, similarity)
+
+
+def _repair(
+    spec: JobSpec, loaded: Loaded, plan: PruningPlan, recorder: Recorder, meter: ProcessMeter
+) -> list[RecoveryOperator]:
+    solver = solver_for(spec.recovery)
+    if solver is None:
+        return []
+    texts = loaded.texts
+    total = texts.calibration.tokens.numel() + texts.held_out.tokens.numel()
+    with stage(Stage.CALIBRATE, recorder, meter, total=total) as scope:
+        fit = _statistics(solver, loaded, plan, texts.calibration, scope)
+        held_out = _statistics(solver, loaded, plan, texts.held_out, scope)
+    with stage(Stage.SOLVE, recorder, meter, unit="boundaries", total=len(plan.boundaries)) as scope:
+        operators = []
+        for boundary in plan.boundaries:
+            operators.append(solver.solve(boundary, fit[boundary], held_out[boundary]))
+            scope.advance(1)
+    return operators
+
+
+def _statistics(
+    solver: RecoverySolver, loaded: Loaded, plan: PruningPlan, windows: Windows, scope: StageScope
+) -> dict[Boundary, BoundaryStatistics]:
+    """Sums at every boundary of `plan` from one pass over `windows` through the unpruned model."""
+    statistics = {boundary: BoundaryStatistics(solver.request) for boundary in plan.boundaries}
+    stream = loaded.stream
+    states = sorted({index for b in plan.boundaries for index in (b.start, b.stop)})
+    for batch in scope.track(batches(windows)):
+        found = stream.read(batch.to(loaded.model.device), states)
+        for boundary, sums in statistics.items():
+            _add_batch(sums, solver, found[boundary.start], found[boundary.stop])
+    return statistics
+
+
+def _add_batch(sums: BoundaryStatistics, solver: RecoverySolver, entering: Tensor, leaving: Tensor) -> None:
+    weights = token_weights(solver.weighting, entering)
+    sums.update(
+        {Feature.ENTERING: entering.flatten(0, 1), Feature.LEAVING: leaving.flatten(0, 1)},
+        weights.flatten() if weights is not None else None,
+    )
+
+
+def _variants(
+    dense: PreTrainedModel, plan: PruningPlan, operators: list[RecoveryOperator]
+) -> dict[str, PreTrainedModel]:
+    """The models to compare; they share their weights. Without a repair, pruned and repaired are one."""
+    pruned = pruned_model(dense, plan)
+    corrections = {operator.boundary: operator.correction for operator in operators}
+    repaired = repaired_model(dense, plan, corrections) if corrections else pruned
+    return {"dense": dense, "pruned": pruned, "repaired": repaired}
+
+
+def _evaluate(
+    spec: JobSpec,
+    loaded: Loaded,
+    variants: dict[str, PreTrainedModel],
+    recorder: Recorder,
+    meter: ProcessMeter,
+) -> Measured:
+    measured = Measured()
+    windows = loaded.texts.evaluation
+    if spec.evaluation is None or windows is None:
+        return measured
+    distinct = {name: model for name, model in variants.items() if not _is_repeat(name, variants)}
+    with stage(Stage.EVALUATE, recorder, meter, total=len(distinct) * windows.tokens.numel()) as scope:
+        for name, model in distinct.items():
+            found = perplexity(model, scope.track(batches(windows)))
+            measured.perplexities[name] = found
+            recorder.record(MetricMeasured(f"perplexity_{name}", found.value, _detail(found, windows)))
+            measured.generations[name] = continuations(
+                model, loaded.tokenizer, spec.evaluation.prompts, spec.evaluation.new_tokens
+            )
+    return measured
+
+
+def _is_repeat(name: str, variants: dict[str, PreTrainedModel]) -> bool:
+    """Whether this is the unrepaired model under its second name."""
+    return name == "repaired" and variants["repaired"] is variants["pruned"]
+
+
+def _detail(found: Perplexity, windows: Windows) -> dict[str, Any]:
+    return {"standard_error_nll": found.standard_error, **windows.description}
+
+
+def _weight_bytes(model: PreTrainedModel) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in unique_tensors(model).values())
+
+
+def batches(windows: Windows) -> Iterator[Tensor]:
+    """The windows in groups of about `BATCH_TOKENS` tokens."""
+    count, length = windows.tokens.shape
+    size = max(1, BATCH_TOKENS // length)
+    for start in range(0, count, size):
+        yield windows.tokens[start : start + size]
