@@ -1,0 +1,220 @@
+"""Models from the Hugging Face Hub, through its own client: a commit, checked before and after."""
+
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from huggingface_hub import HfApi, snapshot_download
+
+# `HTTPError` is the base of all transport errors; the HTTP library it is from varies with the version.
+from huggingface_hub.errors import (  # type: ignore[attr-defined]
+    DisabledRepoError,
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from ghosted_core.checkpoint.guard import (
+    INDEX_FILE,
+    PICKLE_SUFFIXES,
+    SINGLE_FILE,
+    check_links,
+    check_small_files,
+    read_weight_map,
+)
+from ghosted_core.checkpoint.quiet import quiet_libraries
+from ghosted_core.errors import (
+    CorruptModelError,
+    DiskFullError,
+    GatedModelError,
+    HubUnavailableError,
+    ModelNotFoundError,
+    UnsafeModelError,
+)
+from ghosted_core.spec import HubModel
+from ghosted_core.wheels import Log
+
+COMMIT = re.compile(r"^[0-9a-f]{40}$")
+# What is carried besides weights: never code, never pickles.
+SMALL_FILE = re.compile(
+    r"^(?:[A-Za-z0-9][\w.-]*\.(?:json|txt|jinja|model|tiktoken)|(?:LICENSE|LICENCE|NOTICE)[\w.-]*"
+    r"|additional_chat_templates/[\w.-]+\.jinja)$",
+    re.ASCII,
+)
+TIMEOUT_SECONDS = 30.0
+SERVER_FAULT = 500
+TOO_MANY_REQUESTS = 429
+REQUEST_TIMEOUT = 408
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a repository at a commit, with their sizes in bytes."""
+
+    commit: str
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class HubClient:
+    """One user's access to one Hub, with the folder its files are kept in.
+
+    `endpoint` None means HF_ENDPOINT, or else the public Hub; HF_HUB_OFFLINE leaves the cache only.
+    """
+
+    cache: Path
+    token: str | None = field(repr=False)  # It must not reach a log.
+    endpoint: str | None = None
+
+    def listing(self, reference: HubModel) -> Listing:
+        """What the repository holds at the commit that the revision names now."""
+        # False, not None: None would let the client pick up a token that lies on this machine.
+        api = HfApi(endpoint=self.endpoint, token=self.token or False)
+        info = api.model_info(
+            reference.id, revision=reference.revision, files_metadata=True, timeout=TIMEOUT_SECONDS
+        )
+        if info.sha is None or not COMMIT.fullmatch(info.sha):
+            raise HubUnavailableError(f"The Hub named no commit for {reference.id}.")
+        sizes = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
+        return Listing(commit=info.sha, sizes=sizes)
+
+    def download(self, reference: HubModel, commit: str, names: Iterable[str]) -> Path:
+        """The snapshot folder, with at least the named files in it."""
+        with quiet_libraries():
+            folder = snapshot_download(
+                reference.id,
+                revision=commit,
+                cache_dir=self.cache,
+                token=self.token or False,
+                endpoint=self.endpoint,
+                allow_patterns=sorted(names),
+                max_workers=4,
+            )
+        return Path(folder)
+
+    def cached(self, reference: HubModel) -> Path:
+        """The snapshot folder that an earlier download left, whatever it holds."""
+        folder = snapshot_download(
+            reference.id, revision=reference.revision, cache_dir=self.cache, local_files_only=True
+        )
+        return Path(folder)
+
+
+def fetch_snapshot(
+    reference: HubModel, client: HubClient, *, supported: Iterable[str] | None, log: Log
+) -> tuple[Path, str]:
+    """The model's files lie complete in the returned folder, which is that of the returned commit.
+
+    Small files come first and are checked, so that a model that will be refused costs no weights.
+
+    Raises:
+        ModelNotFoundError, GatedModelError, HubUnavailableError: told apart as far as the Hub does.
+        UnsafeModelError, UnsupportedModelError, CorruptModelError: see `guard`.
+        DiskFullError: the cache's disk has no room for the weights.
+    """
+    with _translated(reference):
+        try:
+            listing = client.listing(reference)
+        except OfflineModeIsEnabled:
+            folder = client.cached(reference)
+            return folder, folder.name
+        return _download(reference, client, listing, supported=supported, log=log), listing.commit
+
+
+def _download(
+    reference: HubModel, client: HubClient, listing: Listing, *, supported: Iterable[str] | None, log: Log
+) -> Path:
+    check_names(listing.sizes)
+    small = [name for name in listing.sizes if SMALL_FILE.fullmatch(name)]
+    folder = client.download(reference, listing.commit, small)
+    verify_sizes(folder, listing, small)
+    check_links(folder)
+    check_small_files(folder, supported=supported)
+    weights = _weight_names(folder, listing)
+    _check_room(client.cache, sum(listing.sizes[name] for name in weights if not (folder / name).exists()))
+    log(f"Fetching {reference.id} at {listing.commit[:12]} ({len(weights)} weight files).")
+    client.download(reference, listing.commit, weights)
+    verify_sizes(folder, listing, weights)
+    return folder
+
+
+def check_names(names: Iterable[str]) -> None:
+    """The repository's list of files is one a model folder can have; checked before any download.
+
+    Raises:
+        CorruptModelError: no config.json, or no weights.
+        UnsafeModelError: a name that leaves the folder, or pickled weights only.
+    """
+    listed = set(names)
+    for name in listed:
+        if "\\" in name or name.startswith("/") or ".." in PurePosixPath(name).parts:
+            raise UnsafeModelError(f"The repository lists a file outside its folder: {name[:80]!r}.")
+    if "config.json" not in listed:
+        raise CorruptModelError("The repository has no config.json: it holds no transformers model.")
+    if listed.isdisjoint({SINGLE_FILE, INDEX_FILE}):
+        if any(PurePosixPath(name).suffix in PICKLE_SUFFIXES for name in listed):
+            raise UnsafeModelError("The repository has its weights only as pickles.")
+        raise CorruptModelError(f"The repository has neither {SINGLE_FILE} nor {INDEX_FILE}.")
+
+
+def _weight_names(folder: Path, listing: Listing) -> list[str]:
+    if SINGLE_FILE in listing.sizes:
+        return [SINGLE_FILE]
+    shards = sorted(set(read_weight_map(folder / INDEX_FILE).values()))
+    missing = [shard for shard in shards if shard not in listing.sizes]
+    if missing:
+        raise CorruptModelError(f"The repository lacks the shard {missing[0]} that its index names.")
+    return shards
+
+
+def _check_room(cache: Path, needed_bytes: int) -> None:
+    free_bytes = shutil.disk_usage(cache).free
+    if free_bytes < needed_bytes:
+        raise DiskFullError(f"The weights need {needed_bytes} bytes in the cache; {free_bytes} are free.")
+
+
+def verify_sizes(folder: Path, listing: Listing, names: Iterable[str]) -> None:
+    """Every named file is there with the size that the Hub listed.
+
+    Raises:
+        CorruptModelError: one is not.
+    """
+    for name in names:
+        path = folder / name
+        found = path.stat().st_size if path.is_file() else None
+        if found != listing.sizes[name]:
+            raise CorruptModelError(
+                f"{name} has {found} bytes after the download, the Hub lists {listing.sizes[name]}."
+            )
+
+
+@contextmanager
+def _translated(reference: HubModel) -> Iterator[None]:
+    # The client's own messages hold addresses and foreign text, so none of it is passed on.
+    name = reference.id if reference.revision is None else f"{reference.id}@{reference.revision}"
+    try:
+        yield
+    except GatedRepoError as error:
+        raise GatedModelError(f"{name} is gated, and this access may not read it.") from error
+    except (RepositoryNotFoundError, RevisionNotFoundError, DisabledRepoError, HFValidationError) as error:
+        raise ModelNotFoundError(f"The Hub has no {name}, or none that this access may read.") from error
+    except HfHubHTTPError as error:
+        raise _from_status(name, error.response.status_code) from error
+    except LocalEntryNotFoundError as error:
+        raise HubUnavailableError(f"{name} is not in the cache, and the Hub cannot be reached.") from error
+    except (HTTPError, ConnectionError, TimeoutError) as error:
+        raise HubUnavailableError(f"The Hub could not be reached for {name}.") from error
+
+
+def _from_status(name: str, status: int) -> Exception:
+    if status >= SERVER_FAULT or status in {TOO_MANY_REQUESTS, REQUEST_TIMEOUT}:
+        return HubUnavailableError(f"The Hub answered {status} for {name}.")
+    return ModelNotFoundError(f"The Hub answered {status} for {name}.")
