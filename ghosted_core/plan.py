@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
 
 from ghosted_core.errors import InvalidSpecError
 
@@ -33,7 +32,7 @@ class PruningPlan:
     boundaries: tuple[Boundary, ...]
 
     @classmethod
-    def from_removed(cls, removed: Iterable[int], *, layer_count: int) -> Self:
+    def from_removed(cls, removed: Iterable[int], *, layer_count: int) -> "PruningPlan":
         """The plan that removes exactly the layers `removed`; neighbours become one boundary.
 
         Raises:

@@ -8,9 +8,18 @@ is not in it.
 import hashlib
 import json
 import re
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 HUB_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$"
 ALIAS = r"^[a-z0-9][a-z0-9._-]{0,95}$"
@@ -108,6 +117,11 @@ class Explicit(Frozen):
     name: Literal["explicit"] = "explicit"
     indices: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
 
+    @field_validator("indices")
+    @classmethod
+    def _in_order(cls, indices: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(indices))
+
 
 class NoRecovery(Frozen):
     """Leave the cut as it is. The checkpoint is of the stock class."""
@@ -196,8 +210,13 @@ class JobSpec(Frozen):
     evaluation: Evaluation | None = Evaluation()
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
 
+    @field_serializer("layers")
+    def _redundant_count(self, layers: int | None) -> int | None:
+        """Explicit indices say the count themselves: one meaning, one canonical form."""
+        return None if isinstance(self.strategy, Explicit) else layers
+
     @model_validator(mode="after")
-    def _layers_fit_strategy(self) -> Self:
+    def _layers_fit_strategy(self) -> "JobSpec":
         if not isinstance(self.strategy, Explicit):
             if self.layers is None:
                 raise ValueError(f"strategy '{self.strategy.name}' needs 'layers': how many to remove")

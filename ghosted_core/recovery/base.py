@@ -1,7 +1,7 @@
 """What every repair takes and gives."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float64
 from torch import Tensor
@@ -43,6 +43,7 @@ class RecoveryOperator:
     report: FitReport
 
 
+@runtime_checkable
 class RecoverySolver(Protocol):
     """Turns the statistics of a boundary into the operator that repairs it."""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -82,7 +81,7 @@ class BoundaryStatistics:
             if not torch.isfinite(torch.tensor(energy)):
                 raise NonFiniteError(f"The activations '{combination.name}' are not all finite.")
 
-    def merge(self, other: Self) -> Self:
+    def merge(self, other: "BoundaryStatistics") -> "BoundaryStatistics":
         """The statistics of both sets of tokens together."""
         if self.request != other.request:
             raise ValueError("Statistics of different requests cannot be merged.")

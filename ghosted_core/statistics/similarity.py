@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from jaxtyping import Float, Float64
@@ -28,7 +27,7 @@ class LayerSimilarity:
     tokens: int = 0
 
     @classmethod
-    def empty(cls, layer_count: int) -> Self:
+    def empty(cls, layer_count: int) -> "LayerSimilarity":
         """No tokens seen yet, for a model of `layer_count` layers."""
         return cls(cosines=torch.zeros(layer_count + 1, layer_count + 1, dtype=torch.float64))
 
@@ -48,7 +47,7 @@ class LayerSimilarity:
         if not bool(torch.isfinite(self.cosines).all()):
             raise NonFiniteError("The hidden states of the unpruned model are not all finite.")
 
-    def merge(self, other: Self) -> Self:
+    def merge(self, other: "LayerSimilarity") -> "LayerSimilarity":
         """The similarity over both sets of tokens together."""
         return type(self)(self.cosines + other.cosines, self.tokens + other.tokens)
 

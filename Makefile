@@ -1,0 +1,56 @@
+# Verbs of this project. Everything happens in .venv; nothing outside this folder changes,
+# but for downloads in the user's cache.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS := local,test,lint
+
+.DEFAULT_GOAL := help
+.PHONY: help venv setup demo test test-unit check format clean
+
+help:
+	@echo "make demo    set up, compress a small real model, show what it cost"
+	@echo "make test    set up, run all tests (make test-unit: the quick ones)"
+	@echo "make check   set up, run formatter, linter, type checker and import contracts"
+	@echo "make setup   set up only; make venv: the bare environment, to install another torch into"
+
+# A torch that the interpreter already has is used as it is.
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $$($(PYTHON) -c 'import torch' 2>/dev/null && echo --system-site-packages) $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+venv: $(BIN)/python
+
+# The constraints pin torch for development, but never replace one that is there.
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
+	@echo "Installing into $(VENV); the first time this takes minutes."
+	if $(BIN)/python -c 'import torch' 2>/dev/null; \
+	then grep -v '^torch==' constraints.txt; \
+	else cat constraints.txt; fi > $(VENV)/constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[$(EXTRAS)]'
+	touch $@
+
+setup: $(VENV)/.installed
+
+demo: setup
+	$(BIN)/ghosted demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-unit: setup
+	$(BIN)/python -m pytest tests/unit
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

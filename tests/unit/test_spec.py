@@ -1,0 +1,113 @@
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from ghosted_core.recovery import SOLVERS
+from ghosted_core.criteria import CRITERIA
+from ghosted_core.spec import RECOVERIES, STRATEGIES, HubModel, JobSpec, LocalModel
+from pydantic import ValidationError
+
+MINIMAL: dict[str, Any] = {"model": "owner/name", "layers": 2}
+
+
+def test_the_vocabulary_is_torch_free() -> None:
+    """Importing specs, plans, errors and the package itself loads no heavy library."""
+    code = (
+        "import sys, ghosted_core, ghosted_core.spec, ghosted_core.plan, ghosted_core.recorder;"
+        "print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "set()"
+
+
+def test_json_round_trip_keeps_the_digest() -> None:
+    """A spec read back from its canonical JSON is the same spec."""
+    spec = JobSpec.model_validate(MINIMAL)
+    again = JobSpec.model_validate_json(spec.canonical_json())
+    assert again == spec
+    assert again.digest() == spec.digest()
+
+
+def test_short_and_long_forms_are_one_spec() -> None:
+    """Text stands for the reference or choice it names."""
+    short = JobSpec.model_validate(MINIMAL | {"strategy": "streamline", "recovery": "ghosted"})
+    long = JobSpec.model_validate(
+        MINIMAL
+        | {
+            "model": {"kind": "hub", "id": "owner/name"},
+            "strategy": {"name": "streamline"},
+            "recovery": {"name": "ghosted", "ridge": 1e-6},
+        }
+    )
+    assert short.digest() == long.digest()
+
+
+def test_each_field_changes_the_digest() -> None:
+    """Two specs with different results never share a digest."""
+    changes = [
+        {},
+        {"layers": 3},
+        {"model": "owner/other"},
+        {"recovery": "none"},
+        {"recovery": {"name": "ghosted", "weighting": "skip_first"}},
+        {"dtype": "bfloat16"},
+        {"calibration": {"seed": 1}},
+        {"evaluation": None},
+    ]
+    digests = {JobSpec.model_validate(MINIMAL | change).digest() for change in changes}
+    assert len(digests) == len(changes)
+
+
+def test_explicit_indices_have_one_form() -> None:
+    """Order and a redundant count do not make another spec."""
+    one = {"model": "a/b", "strategy": {"name": "explicit", "indices": [3, 1]}}
+    other = {"model": "a/b", "strategy": {"name": "explicit", "indices": [1, 3]}, "layers": 2}
+    assert JobSpec.model_validate(one).digest() == JobSpec.model_validate(other).digest()
+
+
+@pytest.mark.parametrize("text", ["../etc/passwd", "/etc/passwd", "./model", "a/b/c", "https://x/y", "a/..", "A B"])
+def test_text_never_names_a_path_or_address(text: str) -> None:
+    """Only owner/name and aliases pass; folders need their own form."""
+    with pytest.raises(ValidationError):
+        JobSpec.model_validate(MINIMAL | {"model": text})
+
+
+def test_a_revision_may_follow_the_id() -> None:
+    """owner/name@revision pins the revision."""
+    model = JobSpec.model_validate(MINIMAL | {"model": "owner/name@v1.0"}).model
+    assert model == HubModel(id="owner/name", revision="v1.0")
+
+
+def test_a_local_model_takes_its_own_form() -> None:
+    """Paths are said in so many words."""
+    spec = JobSpec.model_validate(MINIMAL | {"model": {"kind": "local", "path": "/models/x"}})
+    assert spec.model == LocalModel(path="/models/x")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"layers": None},
+        {"layers": 0},
+        {"surprise": 1},
+        {"recovery": {"name": "ghosted", "ridge": -1}},
+        {"recovery": {"name": "ghosted", "ridge": float("nan")}},
+        {"recovery": "magic"},
+        {"strategy": {"name": "explicit", "indices": []}},
+        {"strategy": {"name": "explicit", "indices": [1, 1]}},
+        {"strategy": {"name": "explicit", "indices": [1, 2, 3]}, "layers": 2},
+        {"calibration": {"sequences": 0}},
+    ],
+)
+def test_contradictions_are_refused(change: dict[str, Any]) -> None:
+    """Bad values end at validation, as pydantic's error."""
+    with pytest.raises(ValidationError):
+        JobSpec.model_validate(MINIMAL | change)
+
+
+def test_every_choice_has_code_and_a_description() -> None:
+    """The forms in the spec and the registries name the same criteria and repairs."""
+    assert {form.model_fields["name"].default for form in STRATEGIES} == set(CRITERIA)
+    assert {form.model_fields["name"].default for form in RECOVERIES} == set(SOLVERS)
+    assert all(form.__doc__ and form.title for form in (*STRATEGIES, *RECOVERIES))
