@@ -30,7 +30,7 @@ from ghosted_core.checkpoint.guard import (
     check_small_files,
     read_weight_map,
 )
-from ghosted_core.checkpoint.quiet import quiet_libraries
+from ghosted_core.checkpoint.quiet import quiet_hub
 from ghosted_core.errors import (
     CorruptModelError,
     DiskFullError,
@@ -88,7 +88,7 @@ class HubClient:
 
     def download(self, reference: HubModel, commit: str, names: Iterable[str]) -> Path:
         """The snapshot folder, with at least the named files in it."""
-        with quiet_libraries():
+        with quiet_hub():
             folder = snapshot_download(
                 reference.id,
                 revision=commit,

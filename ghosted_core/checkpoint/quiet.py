@@ -1,48 +1,72 @@
 """Libraries that print of their own accord, silenced for as long as a call takes."""
 
+import functools
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LOGGERS = ("transformers", "huggingface_hub")
-
 
 @contextmanager
-def quiet_libraries() -> Iterator[None]:
-    """Inside, neither progress bars nor log lines of the model libraries appear; afterwards all is as before.
-
-    Only errors still pass. Failures reach us as exceptions; the lines say nothing more.
-    """
-    with _quiet_logs(), _quiet_bars():
-        yield
-
-
-@contextmanager
-def _quiet_logs() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-@contextmanager
-def _quiet_bars() -> Iterator[None]:
+def quiet_hub() -> Iterator[None]:
+    """Inside, the Hub client draws no bars and logs errors only; afterwards all is as before."""
     from huggingface_hub.utils.tqdm import (
         are_progress_bars_disabled,
         disable_progress_bars,
         enable_progress_bars,
     )
 
-    if are_progress_bars_disabled():
-        yield
-        return
-    disable_progress_bars()
+    with _errors_only("huggingface_hub"):
+        if are_progress_bars_disabled():
+            yield
+            return
+        disable_progress_bars()
+        try:
+            yield
+        finally:
+            enable_progress_bars()
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Inside, transformers draws no bars and logs errors only; afterwards all is as before.
+
+    Failures reach us as exceptions and in the loading report; its log lines say nothing more.
+    """
+    from transformers.utils import logging as library
+
+    with _errors_only("transformers"), _no_gguf_bar():
+        if not library.is_progress_bar_enabled():
+            yield
+            return
+        library.disable_progress_bar()  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            library.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _errors_only(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        enable_progress_bars()
+        logger.setLevel(level)
+
+
+@contextmanager
+def _no_gguf_bar() -> Iterator[None]:
+    # The GGUF reader takes its bar from tqdm itself, which no setting of transformers reaches.
+    from transformers import modeling_gguf_pytorch_utils as reader
+
+    bar = getattr(reader, "tqdm", None)
+    if bar is None:
+        yield
+        return
+    vars(reader)["tqdm"] = functools.partial(bar, disable=True)
+    try:
+        yield
+    finally:
+        vars(reader)["tqdm"] = bar

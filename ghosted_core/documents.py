@@ -1,0 +1,195 @@
+"""Calibration and evaluation text as a stream of documents, whatever file it comes in. Torch-free."""
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+from ghosted_core.catalog import Catalog, TextEntry
+from ghosted_core.errors import DataError, DataNotFoundError, SourceError
+from ghosted_core.spec import CatalogText, TextReference
+from ghosted_core.wheels import Log, fetch, file_sha256
+
+Part = Literal["calibration", "evaluation", "all"]
+TEXT_KEY = "text"
+MAX_LINE_BYTES = 16 << 20
+MAX_DOCUMENT_CHARACTERS = 16 << 20
+ROWS_PER_BATCH = 256
+EVALUATION_SHARE = 4  # One document in four.
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Texts that can be read any number of times, each time from the start of the file.
+
+    Iterating yields every distinct document once, without white space at its ends, none empty.
+    `fingerprint` is the SHA-256 of the file. Memory: one document, and 16 bytes for each seen.
+    """
+
+    name: str
+    fingerprint: str
+    read: Callable[[], Iterator[str]]
+
+    def __iter__(self) -> Iterator[str]:
+        """Read the file anew."""
+        seen: set[bytes] = set()
+        for raw in self.read():
+            text = raw.strip()
+            identity = document_digest(text)[:16]
+            if text and identity not in seen:
+                seen.add(identity)
+                yield text
+
+
+def document_digest(text: str) -> bytes:
+    """SHA-256 of the text in UTF-8: its identity, wherever and however often it occurs."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def in_part(digest: bytes, part: Part) -> bool:
+    """Whether the document of that digest belongs to `part`: three in four to calibration.
+
+    The digest alone decides, so that no document is in both parts, in whatever file, order or job.
+    """
+    if part == "all":
+        return True
+    is_evaluation = digest[-1] % EVALUATION_SHARE == 0
+    return is_evaluation == (part == "evaluation")
+
+
+def read_documents(reference: TextReference, *, catalog: Catalog, cache: Path, log: Log) -> Documents:
+    """The documents that `reference` names; nothing is read yet but for the fingerprint.
+
+    .txt holds documents separated by blank lines; .jsonl and .jsonl.gz one object with the key
+    `text` a line; .parquet a column `text`.
+
+    Raises:
+        DataNotFoundError: no such file, or no such alias.
+        DataError: a kind of file that is not read, or a text of the catalog that cannot be fetched.
+            While iterating: malformed content, named by file and line or row, never quoted.
+    """
+    if isinstance(reference, CatalogText):
+        return _from_catalog(reference.alias, catalog.text(reference.alias), cache, log)
+    path = Path(reference.path).expanduser()
+    if not path.is_file():
+        raise DataNotFoundError(f"There is no file {path}.")
+    readers = {".txt": _read_text, ".jsonl": _read_jsonl, ".jsonl.gz": _read_jsonl, ".parquet": _read_parquet}
+    for suffix, reader in readers.items():
+        if path.name.lower().endswith(suffix):
+            return Documents(path.name, _fingerprint(path), partial(reader, path))
+    raise DataError(f"{path.name} is not a kind of file that is read.", advice=DataNotFoundError.advice)
+
+
+def _fingerprint(path: Path) -> str:
+    try:
+        return file_sha256(path)
+    except OSError as error:
+        raise DataError(f"{path.name} cannot be read.") from error
+
+
+def _from_catalog(alias: str, entry: TextEntry, cache: Path, log: Log) -> Documents:
+    try:
+        path = fetch(entry.source, cache, log)
+    except SourceError as error:
+        raise DataError(error.message, advice=error.hint) from error
+    return Documents(alias, _fingerprint(path), partial(_read_arrow, path, entry.column))
+
+
+def _read_text(path: Path) -> Iterator[str]:
+    lines: list[str] = []
+    characters = 0
+    for number, line in _lines(path):
+        if not line.strip():
+            yield "".join(lines)
+            lines, characters = [], 0
+            continue
+        lines.append(line)
+        characters += len(line)
+        if characters > MAX_DOCUMENT_CHARACTERS:
+            raise DataError(f"{path.name}, line {number}: a document of more than {characters} characters.")
+    yield "".join(lines)
+
+
+def _read_jsonl(path: Path) -> Iterator[str]:
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            # Without the cause: it would quote the text.
+            raise DataError(f"{path.name}, line {number}: not valid JSON.") from None
+        if not isinstance(record, dict) or not isinstance(record.get(TEXT_KEY), str):
+            raise DataError(f"{path.name}, line {number}: no object with a text under '{TEXT_KEY}'.")
+        yield _encodable(record[TEXT_KEY], f"{path.name}, line {number}")
+
+
+def _encodable(text: str, where: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{where}: half of a surrogate pair is no text.") from None
+    return text
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    # Bytes are decoded line by line, so that a fault has a line number.
+    number = 0
+    try:
+        with _open(path) as file:
+            while raw := file.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if len(raw) > MAX_LINE_BYTES:
+                    raise DataError(f"{path.name}, line {number}: longer than {MAX_LINE_BYTES} bytes.")
+                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError:
+        raise DataError(f"{path.name}, line {number}: not UTF-8.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path.name}, after line {number}: cannot be read further.") from error
+
+
+def _open(path: Path) -> BinaryIO:
+    return cast("BinaryIO", gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb"))
+
+
+def _read_parquet(path: Path) -> Iterator[str]:
+    from pyarrow import parquet
+
+    def batches() -> Iterator[Any]:
+        with parquet.ParquetFile(path) as file:
+            if TEXT_KEY not in file.schema_arrow.names:
+                raise DataError(f"{path.name} has no column '{TEXT_KEY}'.")
+            yield from file.iter_batches(batch_size=ROWS_PER_BATCH, columns=[TEXT_KEY])
+
+    return _column_texts(path, batches, TEXT_KEY)
+
+
+def _read_arrow(path: Path, column: str) -> Iterator[str]:
+    import pyarrow as pa
+
+    def batches() -> Iterator[Any]:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+            yield from stream
+
+    return _column_texts(path, batches, column)
+
+
+def _column_texts(path: Path, batches: Callable[[], Iterator[Any]], column: str) -> Iterator[str]:
+    import pyarrow as pa
+
+    row = 0
+    try:
+        for batch in batches():
+            for value in batch.column(column).to_pylist():
+                row += 1
+                if not isinstance(value, str | None):
+                    raise DataError(f"{path.name}, row {row}: column '{column}' holds no text.")
+                if value:
+                    yield value
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+        raise DataError(f"{path.name}, after row {row}: cannot be read further.") from error
