@@ -32,6 +32,13 @@ class Windows:
     tokens: "torch.Tensor"
     description: dict[str, Any]
 
+    def split(self, count: int) -> tuple["Windows", "Windows"]:
+        """The first `count` windows and the rest."""
+        return (
+            Windows(self.tokens[:count], {**self.description, "windows": count}),
+            Windows(self.tokens[count:], {**self.description, "windows": len(self.tokens) - count}),
+        )
+
 
 def token_windows(
     documents: Documents,

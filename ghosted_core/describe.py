@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ghosted_core.checkpoint.quiet import quiet_libraries
+from ghosted_core.checkpoint.quiet import quiet_transformers
 from ghosted_core.checkpoint.source import ModelSource
 from ghosted_core.model.families import family_of, layers_of
 
@@ -36,7 +36,7 @@ def describe(source: ModelSource) -> ModelDescription:
     """
     gguf = {"gguf_file": source.path.name} if source.form == "gguf" else {}
     folder = source.path.parent if source.form == "gguf" else source.path
-    with quiet_libraries():
+    with quiet_transformers():
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **gguf)
         family = family_of(config.model_type)
         with torch.device("meta"):

@@ -62,7 +62,7 @@ def _cost(manifest: Manifest) -> str:
     if not rows:
         return "## What it costs\n\nNot evaluated."
     data = manifest.evaluation or {}
-    windows = f"{data.get('windows')} windows of {data.get('sequence_length')} tokens of {data.get('dataset')}"
+    windows = f"{data.get('windows')} windows of {data.get('length')} tokens of {data.get('dataset')}"
     return "\n".join(
         ["## What it costs", "", f"Perplexity on {windows}:", "", "| model | perplexity |", "|---|---|", *rows]
     )

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from ghosted_core.checkpoint import modeling_ghosted
 from ghosted_core.checkpoint.manifest import Manifest, check_files, read_manifest
-from ghosted_core.checkpoint.quiet import quiet_libraries
+from ghosted_core.checkpoint.quiet import quiet_transformers
 from ghosted_core.errors import CheckpointError
 from ghosted_core.evaluate.generation import continuations
 from ghosted_core.model.families import SUPPORTED
@@ -45,7 +45,7 @@ class VerifiedCheckpoint:
         """The greedy continuation of each prompt."""
         if not prompts:
             return {}
-        with quiet_libraries():
+        with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(
                 self.folder, local_files_only=True, trust_remote_code=False
             )
@@ -77,7 +77,7 @@ def verify_checkpoint(path: Path | str, *, device: str = "cpu") -> VerifiedCheck
 
 def _load(folder: Path, manifest: Manifest, *, device: str, dtype: str) -> PreTrainedModel:
     loader = _patched_class(manifest) if manifest.operators else AutoModelForCausalLM
-    with quiet_libraries():
+    with quiet_transformers():
         model, report = loader.from_pretrained(
             folder,
             dtype=dtype,
