@@ -76,12 +76,10 @@ def compress(
 def run(spec: JobSpec, *, out: Path, cache: Path, device: str, as_json: bool) -> None:
     """Run `spec` with progress on stderr and the result on stdout."""
     # torch takes seconds to import: only now, when the request is known to be sound.
-    from ghosted_core.device import pick_device
-    from ghosted_core.pipeline import RunOptions
-    from ghosted_core.pipeline import compress as run_pipeline
-    from ghosted_core.recorder import MemoryRecorder, TeeRecorder
-
     from ghosted_cli.render import result_document, result_table
+    from ghosted_core.device import pick_device
+    from ghosted_core.pipeline import RunOptions, compress as run_pipeline
+    from ghosted_core.recorder import MemoryRecorder, TeeRecorder
 
     options = RunOptions(out=out.expanduser(), cache=cache, device=pick_device(device))
     memory = MemoryRecorder()

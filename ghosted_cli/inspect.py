@@ -75,7 +75,9 @@ def _show_source(reference: Any, cache: Path, *, as_json: bool) -> None:
         if name != "layer_parameters":
             table.add_row(name.replace("_", " "), f"{value:,}" if type(value) is int else str(value))
     shares = description["layer_parameters"]
-    table.add_row("each layer holds", f"{100 * shares[0] / description['parameters']:.2f} % of the parameters")
+    table.add_row(
+        "each layer holds", f"{100 * shares[0] / description['parameters']:.2f} % of the parameters"
+    )
     Console(highlight=False).print(table)
 
 

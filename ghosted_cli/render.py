@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
 from ghosted_core.checkpoint.manifest import Manifest
 from ghosted_core.pipeline import JobResult
 from ghosted_core.recorder import Event, StageFinished
-from rich.console import Console
-from rich.table import Table
 
 WEIGHTS_SUFFIX = ".safetensors"
 
@@ -85,8 +86,7 @@ def _name(manifest: Manifest) -> str:
 
 def _ranges(manifest: Manifest) -> str:
     return ", ".join(
-        str(start) if stop == start + 1 else f"{start}-{stop - 1}"
-        for start, stop in manifest.plan.boundaries
+        str(start) if stop == start + 1 else f"{start}-{stop - 1}" for start, stop in manifest.plan.boundaries
     )
 
 

@@ -7,10 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ghosted_core.checkpoint.patched import load_patched as load_patched
-    from ghosted_core.checkpoint.patched import verify_checkpoint as verify_checkpoint
-    from ghosted_core.pipeline import RunOptions as RunOptions
-    from ghosted_core.pipeline import compress as compress
+    from ghosted_core.checkpoint.patched import (
+        load_patched as load_patched,
+        verify_checkpoint as verify_checkpoint,
+    )
+    from ghosted_core.pipeline import RunOptions as RunOptions, compress as compress
     from ghosted_core.spec import JobSpec as JobSpec
 
 _HOMES = {
@@ -21,7 +22,7 @@ _HOMES = {
     "verify_checkpoint": "ghosted_core.checkpoint.patched",
 }
 
-__all__ = ["JobSpec", "RunOptions", "compress", "load_patched", "verify_checkpoint"]  # noqa: F822 - see __getattr__
+__all__ = ["JobSpec", "RunOptions", "compress", "load_patched", "verify_checkpoint"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,9 @@ def pick_device(name: str) -> str:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise InvalidSpecError(f"'{name}' is not a device.", advice="Use auto, cpu, cuda or cuda:N.") from error
+        raise InvalidSpecError(
+            f"'{name}' is not a device.", advice="Use auto, cpu, cuda or cuda:N."
+        ) from error
     if device.type not in {"cpu", "cuda"}:
         raise InvalidSpecError(f"Device '{name}' is not supported.", advice="Use auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

@@ -110,7 +110,12 @@ def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageSc
         recorder.record(Logged(message))
 
     source = resolve(
-        spec.model, catalog=options.catalog, cache=options.cache, hub_token=options.hub_token, log=log, supported=SUPPORTED
+        spec.model,
+        catalog=options.catalog,
+        cache=options.cache,
+        hub_token=options.hub_token,
+        log=log,
+        supported=SUPPORTED,
     )
     scope.advance(1)
     model = load_model(source, dtype=spec.dtype, device=options.device)

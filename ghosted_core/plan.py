@@ -71,8 +71,6 @@ def _check(indices: list[int], layer_count: int) -> None:
         raise InvalidSpecError(f"Layers named more than once: {repeated}.")
     outside = [index for index in indices if not 0 <= index < layer_count]
     if outside:
-        raise InvalidSpecError(
-            f"Layers {outside} do not exist: the model has layers 0 to {layer_count - 1}."
-        )
+        raise InvalidSpecError(f"Layers {outside} do not exist: the model has layers 0 to {layer_count - 1}.")
     if len(indices) == layer_count:
         raise InvalidSpecError(f"Removing {layer_count} of {layer_count} layers leaves no model.")

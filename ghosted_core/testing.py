@@ -26,14 +26,20 @@ def tiny_llama(layers: int = 6, *, tied: bool = False, seed: int = 0) -> PreTrai
     """A random Llama of `layers` layers, 32 wide, 256 token ids, float32, in evaluation mode."""
     torch.manual_seed(seed)
     config = LlamaConfig(**TINY, num_hidden_layers=layers, tie_word_embeddings=tied)  # type: ignore[arg-type]
-    return LlamaForCausalLM(config).eval().requires_grad_(requires_grad=False)
+    return _frozen(LlamaForCausalLM(config))
 
 
 def tiny_mistral(layers: int = 6, *, seed: int = 0) -> PreTrainedModel:
     """A random Mistral of the same sizes."""
     torch.manual_seed(seed)
     config = MistralConfig(**TINY, num_hidden_layers=layers, sliding_window=None)  # type: ignore[arg-type]
-    return MistralForCausalLM(config).eval().requires_grad_(requires_grad=False)
+    return _frozen(MistralForCausalLM(config))
+
+
+def _frozen(model: PreTrainedModel) -> PreTrainedModel:
+    model.train(mode=False)
+    model.requires_grad_(requires_grad=False)
+    return model
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,9 @@ class PlantedBoundary:
     correction: Float[Tensor, "hidden hidden"]
 
     @classmethod
-    def make(cls, *, tokens: int = 512, hidden: int = 24, noise: float = 0.0, seed: int = 0) -> "PlantedBoundary":
+    def make(
+        cls, *, tokens: int = 512, hidden: int = 24, noise: float = 0.0, seed: int = 0
+    ) -> "PlantedBoundary":
         """Gaussian activations; `noise` is the standard deviation of what no operator explains."""
         generator = torch.Generator().manual_seed(seed)
         entering = torch.randn(tokens, hidden, generator=generator, dtype=torch.float64)

@@ -64,7 +64,15 @@ def _cost(manifest: Manifest) -> str:
     data = manifest.evaluation or {}
     windows = f"{data.get('windows')} windows of {data.get('length')} tokens of {data.get('dataset')}"
     return "\n".join(
-        ["## What it costs", "", f"Perplexity on {windows}:", "", "| model | perplexity |", "|---|---|", *rows]
+        [
+            "## What it costs",
+            "",
+            f"Perplexity on {windows}:",
+            "",
+            "| model | perplexity |",
+            "|---|---|",
+            *rows,
+        ]
     )
 
 

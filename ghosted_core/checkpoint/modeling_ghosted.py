@@ -57,7 +57,7 @@ def _operator_first(stock: type) -> type:
 
 def attach_operator(module: nn.Module, width: int) -> None:
     """Make `module` apply its own new `ghosted_operator` to its first argument."""
-    module.__class__ = _operator_first(type(module))
+    module.__class__ = _operator_first(type(module))  # type: ignore[arg-type]
     module.ghosted_operator = BoundaryOperator(width)
 
 
@@ -74,6 +74,7 @@ class GhostedConfigMixin:
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Take the nested form of config.json, or a flat one."""
         flat = dict(config_dict)
         base = dict(flat.pop("base_config", {}))
         for key in ("model_type", "base_model_type", *_SIZES):
@@ -81,6 +82,7 @@ class GhostedConfigMixin:
         return super().from_dict({**base, **flat}, **kwargs)  # type: ignore[misc]
 
     def to_json_string(self, *args: Any, **kwargs: Any) -> str:
+        """The nested form, as config.json holds it."""
         base = json.loads(super().to_json_string(*args, **kwargs))  # type: ignore[misc]
         name = base.pop("architectures")[0]
         for key in ("auto_map", "model_type"):
@@ -105,7 +107,7 @@ class GhostedModelMixin:
     config: Any
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(config, *args, **kwargs)
+        super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
         width = config.get_text_config().hidden_size
         for path in config.ghosted_operators:
             attach_operator(self.get_submodule(path), width)  # type: ignore[attr-defined]
@@ -139,7 +141,7 @@ def ghosted_classes(architecture: str) -> tuple[type, type]:
     return config, model
 
 
-def __getattr__(name: str) -> type:
+def __getattr__(name: str) -> Any:
     architecture = name.removeprefix(PREFIX).removesuffix("Config")
     if not name.startswith(PREFIX) or not hasattr(transformers, architecture):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -76,9 +77,9 @@ def verify_checkpoint(path: Path | str, *, device: str = "cpu") -> VerifiedCheck
 
 
 def _load(folder: Path, manifest: Manifest, *, device: str, dtype: str) -> PreTrainedModel:
-    loader = _patched_class(manifest) if manifest.operators else AutoModelForCausalLM
+    loader: Any = _patched_class(manifest) if manifest.operators else AutoModelForCausalLM
     with quiet_transformers():
-        model, report = loader.from_pretrained(
+        loaded: Any = loader.from_pretrained(
             folder,
             dtype=dtype,
             use_safetensors=True,
@@ -86,12 +87,14 @@ def _load(folder: Path, manifest: Manifest, *, device: str, dtype: str) -> PreTr
             trust_remote_code=False,
             output_loading_info=True,
         )
+    model, report = loaded
     problems = {key: value for key, value in report.items() if value}
     if problems:
         raise CheckpointError(f"The weights do not fit the configuration: {problems}.")
     _require_finite(model)
-    ready: PreTrainedModel = model.to(device).eval().requires_grad_(requires_grad=False)
-    return ready
+    model.requires_grad_(requires_grad=False)
+    model.train(mode=False)
+    return cast("PreTrainedModel", model.to(device))
 
 
 def _patched_class(manifest: Manifest) -> type[PreTrainedModel]:
@@ -106,5 +109,3 @@ def _require_finite(model: PreTrainedModel) -> None:
     broken = [name for name, value in model.named_parameters() if not bool(torch.isfinite(value).all())]
     if broken:
         raise CheckpointError(f"Tensors with infinity or not-a-number: {', '.join(broken[:5])}.")
-
-

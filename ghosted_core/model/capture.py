@@ -1,7 +1,7 @@
 """Reading the residual stream of a decoder while it runs."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -12,8 +12,8 @@ from torch.utils.hooks import RemovableHandle
 from ghosted_core.model.families import Family, layers_of
 
 
-class _Reached(BaseException):  # noqa: N818 - a signal, not an error: nobody but `read` may catch it
-    """The last wanted state is there; the rest of the model need not run."""
+class _Reached(BaseException):
+    """The last wanted state is there; the rest of the model need not run. Only `read` catches it."""
 
 
 class ResidualStream:
@@ -38,11 +38,8 @@ class ResidualStream:
     ) -> dict[int, Float[Tensor, "windows tokens hidden"]]:
         """The states of the given indices for a batch of windows, in the model's dtype and device."""
         found: dict[int, Tensor] = {}
-        with self._hooks(found, states):
-            try:
-                self.decoder(input_ids=tokens, use_cache=False)
-            except _Reached:
-                pass
+        with self._hooks(found, states), suppress(_Reached):
+            self.decoder(input_ids=tokens, use_cache=False)
         return found
 
     @contextmanager

@@ -105,4 +105,5 @@ def _like(model: PreTrainedModel, dense: PreTrainedModel) -> PreTrainedModel:
         model.generation_config = copy.deepcopy(dense.generation_config)
     model.config.architectures = [type(model).__name__]
     model.requires_grad_(requires_grad=False)
-    return model.eval()
+    model.train(mode=False)
+    return model

@@ -48,8 +48,8 @@ class RecoverySolver(Protocol):
     """Turns the statistics of a boundary into the operator that repairs it."""
 
     @property
-    def request(self) -> StatisticsRequest | None:
-        """The sums to accumulate; None if the repair needs no calibration."""
+    def request(self) -> StatisticsRequest:
+        """The sums to accumulate."""
 
     @property
     def weighting(self) -> str:

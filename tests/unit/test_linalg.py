@@ -1,9 +1,10 @@
 import pytest
 import torch
-from ghosted_core import linalg
-from ghosted_core.errors import NonFiniteError
 from hypothesis import given, settings, strategies
 from torch.testing import assert_close
+
+from ghosted_core import linalg
+from ghosted_core.errors import NonFiniteError
 
 
 def matrix_with_spectrum(spectrum: torch.Tensor, seed: int) -> torch.Tensor:

@@ -1,9 +1,10 @@
 from collections.abc import Iterable
 
 import pytest
+from hypothesis import given, strategies
+
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.plan import Boundary, PruningPlan
-from hypothesis import given, strategies
 
 LAYERS = 12
 removals = strategies.sets(strategies.integers(0, LAYERS - 1), min_size=1, max_size=LAYERS - 1)

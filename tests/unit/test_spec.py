@@ -3,10 +3,11 @@ import sys
 from typing import Any
 
 import pytest
-from ghosted_core.recovery import SOLVERS
-from ghosted_core.criteria import CRITERIA
-from ghosted_core.spec import RECOVERIES, STRATEGIES, HubModel, JobSpec, LocalModel
 from pydantic import ValidationError
+
+from ghosted_core.criteria import CRITERIA
+from ghosted_core.recovery import SOLVERS
+from ghosted_core.spec import RECOVERIES, STRATEGIES, HubModel, JobSpec, LocalModel
 
 MINIMAL: dict[str, Any] = {"model": "owner/name", "layers": 2}
 
@@ -66,7 +67,9 @@ def test_explicit_indices_have_one_form() -> None:
     assert JobSpec.model_validate(one).digest() == JobSpec.model_validate(other).digest()
 
 
-@pytest.mark.parametrize("text", ["../etc/passwd", "/etc/passwd", "./model", "a/b/c", "https://x/y", "a/..", "A B"])
+@pytest.mark.parametrize(
+    "text", ["../etc/passwd", "/etc/passwd", "./model", "a/b/c", "https://x/y", "a/..", "A B"]
+)
 def test_text_never_names_a_path_or_address(text: str) -> None:
     """Only owner/name and aliases pass; folders need their own form."""
     with pytest.raises(ValidationError):

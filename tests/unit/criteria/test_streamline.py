@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from ghosted_core.criteria import CRITERIA
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.spec import JobSpec

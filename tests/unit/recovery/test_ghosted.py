@@ -2,13 +2,14 @@ import math
 
 import pytest
 import torch
+from torch.testing import assert_close
+
 from ghosted_core.errors import IllConditionedError
 from ghosted_core.plan import Boundary
 from ghosted_core.recovery.ghosted import GhostedSolver
 from ghosted_core.spec import Ghosted
 from ghosted_core.statistics import BoundaryStatistics
 from ghosted_core.testing import PlantedBoundary
-from torch.testing import assert_close
 
 BOUNDARY = Boundary(2, 5)
 
@@ -48,7 +49,9 @@ def test_the_ridge_is_the_papers(generator: torch.Generator) -> None:
         ({"ridge": 0.1, "ridge_scale": "relative"}, 0.1 * float(gram.trace()) / 20),
     ):
         correction, report = solve(planted, **settings)
-        direct = torch.linalg.solve(gram + ridge * torch.eye(20, dtype=gram.dtype), planted.entering.mT @ shift)
+        direct = torch.linalg.solve(
+            gram + ridge * torch.eye(20, dtype=gram.dtype), planted.entering.mT @ shift
+        )
         assert_close(correction, direct, rtol=0, atol=1e-12)
         assert report.ridge == pytest.approx(ridge)
 

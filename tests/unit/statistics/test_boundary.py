@@ -1,10 +1,11 @@
 import pytest
 import torch
+from torch.testing import assert_close
+
 from ghosted_core.errors import NonFiniteError
 from ghosted_core.recovery.ghosted import CROSS, GRAM, GhostedSolver
 from ghosted_core.statistics import SHIFT, BoundaryStatistics, Feature
 from ghosted_core.testing import PlantedBoundary
-from torch.testing import assert_close
 
 REQUEST = GhostedSolver.request
 
@@ -57,9 +58,7 @@ def test_whole_weights_repeat_tokens() -> None:
 
 def test_size_does_not_grow_with_tokens() -> None:
     """Ten times the text, the same number of stored figures."""
-    small, large = (
-        PlantedBoundary.make(tokens=n).statistics(REQUEST, batches=8) for n in (160, 1600)
-    )
+    small, large = (PlantedBoundary.make(tokens=n).statistics(REQUEST, batches=8) for n in (160, 1600))
     sizes = [sum(p.numel() for p in s.products.values()) for s in (small, large)]
     assert sizes[0] == sizes[1]
 

@@ -1,9 +1,10 @@
 import pytest
 import torch
-from ghosted_core.errors import NonFiniteError
-from ghosted_core.statistics import LayerSimilarity
 from torch.nn import functional
 from torch.testing import assert_close
+
+from ghosted_core.errors import NonFiniteError
+from ghosted_core.statistics import LayerSimilarity
 
 
 def states(generator: torch.Generator, *, windows: int = 3, tokens: int = 700) -> list[torch.Tensor]:

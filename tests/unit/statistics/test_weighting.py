@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from ghosted_core.statistics import token_weights
 
 
