@@ -15,7 +15,8 @@ from urllib.parse import unquote, urlsplit
 class Repository:
     """Files at one commit, reachable by its revisions; `refusal` is (status, code of the Hub) instead.
 
-    `listed_sizes` states false sizes for some files. `gated_files` lists, but serves no file.
+    `listed_sizes` states false sizes for some files. `gated_files` lists, but serves no file;
+    `broken_files` are listed, but asking for one finds the Hub out of order.
     """
 
     files: Mapping[str, bytes]
@@ -23,6 +24,7 @@ class Repository:
     revisions: tuple[str, ...] = ("main",)
     refusal: tuple[int, str | None] | None = None
     gated_files: bool = False
+    broken_files: frozenset[str] = frozenset()
     listed_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def size(self, name: str) -> int:
@@ -94,6 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(json.dumps(_document(repository, rest)).encode(), {"Content-Type": "application/json"})
         elif repository.gated_files:
             self._refuse(403, "GatedRepo")
+        elif "/".join(rest[2:]) in repository.broken_files:
+            # The client would try again after a 503, for half a minute.
+            self._refuse(501, None)
         else:
             content = repository.files["/".join(rest[2:])]
             etag = hashlib.sha256(content).hexdigest()

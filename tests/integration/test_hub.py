@@ -124,11 +124,16 @@ def test_no_hub_at_all_is_unavailable(tmp_path: Path) -> None:
             fetch(hub, tmp_path)
 
 
-def test_an_outage_later_leaves_no_half_model(tmp_path: Path) -> None:
-    """A Hub that falls silent after the small files yields an error, not a folder without weights."""
-    repository = Repository(tiny_files(), listed_sizes={"model.safetensors": 10})
-    with running_hub({"owner/name": repository}) as hub, pytest.raises(GhostedError):
-        fetch(hub, tmp_path)
+def test_a_broken_download_is_completed_later(tmp_path: Path) -> None:
+    """A Hub that breaks down after the small files yields an error; the same call later completes them."""
+    repository = Repository(tiny_files(), broken_files=frozenset({"model.safetensors"}))
+    with running_hub({"owner/name": repository}) as hub:
+        with pytest.raises(HubUnavailableError):
+            fetch(hub, tmp_path)
+        repository.broken_files = frozenset()
+        assert (fetch(hub, tmp_path).path / "model.safetensors").read_bytes() == repository.files[
+            "model.safetensors"
+        ]
 
 
 def test_the_token_is_in_no_repr() -> None:
