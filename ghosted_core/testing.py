@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 from ghosted_core.statistics import BoundaryStatistics, Feature, StatisticsRequest
 
 TINY = {
-    "vocab_size": 256,
+    "vocab_size": 320,
     "hidden_size": 32,
     "intermediate_size": 64,
     "num_attention_heads": 4,
@@ -23,7 +23,7 @@ TINY = {
 
 
 def tiny_llama(layers: int = 6, *, tied: bool = False, seed: int = 0) -> PreTrainedModel:
-    """A random Llama of `layers` layers, 32 wide, 256 token ids, float32, in evaluation mode."""
+    """A random Llama of `layers` layers, 32 wide, 320 token ids, float32, in evaluation mode."""
     torch.manual_seed(seed)
     config = LlamaConfig(**TINY, num_hidden_layers=layers, tie_word_embeddings=tied)  # type: ignore[arg-type]
     return _frozen(LlamaForCausalLM(config))

@@ -1,5 +1,11 @@
+from pathlib import Path
+
 import pytest
 import torch
+
+from ghosted_cli.request import cache_folder
+from ghosted_core.testing import tiny_llama
+from tests.tiny import save_tiny_model, write_text
 
 # Two cores at most: the suite shares the machine, and results must not depend on its size.
 torch.set_num_threads(min(2, torch.get_num_threads()))
@@ -9,3 +15,21 @@ torch.set_num_threads(min(2, torch.get_num_threads()))
 def generator() -> torch.Generator:
     """A seeded source of random numbers."""
     return torch.Generator().manual_seed(20260515)
+
+
+@pytest.fixture(scope="session")
+def real_cache() -> Path:
+    """Where the real model and text are kept: the user's own cache, shared with `make demo`."""
+    return cache_folder(None)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama of 6 layers with tokenizer, chat template and generation config, as a source."""
+    return save_tiny_model(tiny_llama(tied=True), tmp_path_factory.mktemp("source") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 200 documents of made-up sentences."""
+    return write_text(tmp_path_factory.mktemp("text") / "corpus.txt")

@@ -1,7 +1,10 @@
 """Models from the Hugging Face Hub, through its own client: a commit, checked before and after."""
 
+import hashlib
+import json
 import re
 import shutil
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -62,6 +65,10 @@ class Listing:
     commit: str
     sizes: Mapping[str, int]
 
+    def restricted(self, names: Iterable[str]) -> "Listing":
+        """The same commit, with only the named files."""
+        return Listing(self.commit, {name: self.sizes[name] for name in names})
+
 
 @dataclass(frozen=True)
 class HubClient:
@@ -100,12 +107,42 @@ class HubClient:
             )
         return Path(folder)
 
-    def cached(self, reference: HubModel) -> Path:
-        """The snapshot folder that an earlier download left, whatever it holds."""
+    def cached(self, reference: HubModel, listing: Listing) -> Path:
+        """The snapshot folder that an earlier download of these files left."""
         folder = snapshot_download(
-            reference.id, revision=reference.revision, cache_dir=self.cache, local_files_only=True
+            reference.id,
+            revision=listing.commit,
+            cache_dir=self.cache,
+            allow_patterns=sorted(listing.sizes),
+            local_files_only=True,
         )
         return Path(folder)
+
+    def remember(self, reference: HubModel, listing: Listing) -> None:
+        """Offline, the reference will mean this listing."""
+        record = self._record(reference)
+        record.parent.mkdir(parents=True, exist_ok=True)
+        scratch = record.with_name(f"{record.name}.{uuid.uuid4().hex}")
+        scratch.write_text(json.dumps({"commit": listing.commit, "sizes": dict(listing.sizes)}))
+        scratch.replace(record)
+
+    def recall(self, reference: HubModel) -> Listing:
+        """What the reference meant when it was last fetched.
+
+        Raises:
+            HubUnavailableError: it never was.
+        """
+        record = self._record(reference)
+        if not record.is_file():
+            raise HubUnavailableError(
+                f"{reference.id} was never fetched at this revision, and the Hub client is set to offline."
+            )
+        return Listing(**json.loads(record.read_text()))
+
+    def _record(self, reference: HubModel) -> Path:
+        # A hash, because a revision is a user's text and must not become a path.
+        key = hashlib.sha256(f"{reference.id}@{reference.revision or ''}".encode()).hexdigest()
+        return self.cache / "revisions" / f"{key}.json"
 
 
 def fetch_snapshot(
@@ -124,26 +161,30 @@ def fetch_snapshot(
         try:
             listing = client.listing(reference)
         except OfflineModeIsEnabled:
-            folder = client.cached(reference)
-            return folder, folder.name
-        return _download(reference, client, listing, supported=supported, log=log), listing.commit
+            listing = client.recall(reference)
+            folder = client.cached(reference, listing)
+        else:
+            folder, names = _download(reference, client, listing, supported=supported, log=log)
+            listing = listing.restricted(names)
+            client.remember(reference, listing)
+        verify_sizes(folder, listing)
+        return folder, listing.commit
 
 
 def _download(
     reference: HubModel, client: HubClient, listing: Listing, *, supported: Iterable[str] | None, log: Log
-) -> Path:
+) -> tuple[Path, list[str]]:
     check_names(listing.sizes)
     small = [name for name in listing.sizes if SMALL_FILE.fullmatch(name)]
     folder = client.download(reference, listing.commit, small)
-    verify_sizes(folder, listing, small)
+    verify_sizes(folder, listing.restricted(small))
     check_links(folder)
     check_small_files(folder, supported=supported)
     weights = _weight_names(folder, listing)
     _check_room(client.cache, sum(listing.sizes[name] for name in weights if not (folder / name).exists()))
     log(f"Fetching {reference.id} at {listing.commit[:12]} ({len(weights)} weight files).")
     client.download(reference, listing.commit, weights)
-    verify_sizes(folder, listing, weights)
-    return folder
+    return folder, [*small, *weights]
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -181,18 +222,18 @@ def _check_room(cache: Path, needed_bytes: int) -> None:
         raise DiskFullError(f"The weights need {needed_bytes} bytes in the cache; {free_bytes} are free.")
 
 
-def verify_sizes(folder: Path, listing: Listing, names: Iterable[str]) -> None:
-    """Every named file is there with the size that the Hub listed.
+def verify_sizes(folder: Path, listing: Listing) -> None:
+    """Every listed file is there with its size.
 
     Raises:
         CorruptModelError: one is not.
     """
-    for name in names:
+    for name, size_bytes in listing.sizes.items():
         path = folder / name
         found = path.stat().st_size if path.is_file() else None
-        if found != listing.sizes[name]:
+        if found != size_bytes:
             raise CorruptModelError(
-                f"{name} has {found} bytes after the download, the Hub lists {listing.sizes[name]}."
+                f"{name} has {found} bytes after the download, the Hub lists {size_bytes}."
             )
 
 

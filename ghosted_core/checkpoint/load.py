@@ -60,8 +60,10 @@ def load_model(
     _check_finite(model)
     # Otherwise a path of this machine would travel inside the checkpoint's config.
     model.config.name_or_path = _public_name(source)
-    model.requires_grad_(requires_grad=False).eval()
-    return model.to(torch.device(device))
+    model.requires_grad_(requires_grad=False)
+    model.eval()  # type: ignore[no-untyped-call]
+    torch.nn.Module.to(model, device)
+    return model
 
 
 def load_tokenizer(source: ModelSource) -> "PreTrainedTokenizerBase":
