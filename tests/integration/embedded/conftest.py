@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from services.embedded.home import ELSEWHERE, PREFIX
 from services.embedded.process import processes_in
 
 ROOT = Path(__file__).parents[3]
+# The packages by path, so that another Python of the same version finds them too.
+PYTHONPATH = os.pathsep.join([str(ROOT), sysconfig.get_path("platlib")])
 HOLDER = Path(__file__).with_name("holder.py")
 
 
@@ -55,11 +58,11 @@ def hold() -> Iterator[Callable[..., Holder]]:
     """Start a holder; all of them are gone after the test."""
     started: list[Holder] = []
 
-    def start(folder: Path, user: int | None = None) -> Holder:
+    def start(folder: Path, user: int | None = None, python: str = sys.executable) -> Holder:
         process = subprocess.Popen(
-            [sys.executable, str(HOLDER), str(folder)],
+            [python, str(HOLDER), str(folder)],
             cwd="/",
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": PYTHONPATH},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

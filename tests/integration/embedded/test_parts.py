@@ -7,13 +7,14 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from services.embedded import Stack, leash, remove_stack
+from services.embedded import External, Stack, leash, remove_stack
 from services.embedded.errors import PartDiedError, ProgramMissingError
 from services.embedded.home import ELSEWHERE, PREFIX, RECORD
 from services.embedded.interrupts import deferred_interrupts
@@ -26,7 +27,9 @@ SERVER = """
 import socket, sys
 server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 while True:
-    server.accept()[0].close()
+    connection = server.accept()[0]
+    connection.sendall(b"mine")
+    connection.close()
 """
 
 
@@ -51,11 +54,14 @@ class PortThief:
 
     def probe(self, ports: Sequence[int]) -> None:
         try:
-            socket.create_connection(("127.0.0.1", ports[0]), timeout=1).close()
+            with socket.create_connection(("127.0.0.1", ports[0]), timeout=1) as connection:
+                answer = connection.recv(4)
         except OSError as error:
             raise NotReadyError(str(error)) from error
+        if answer != b"mine":
+            raise NotReadyError("somebody else answers")
 
-    def clean_up(self, ports: Sequence[int]) -> None:
+    def clean_up(self) -> None:
         pass
 
     def close(self) -> None:
@@ -67,11 +73,9 @@ def test_lost_port_is_replaced(tmp_path: Path) -> None:
     """A part whose port was taken meanwhile starts again on another one."""
     thief = PortThief(tmp_path, thefts=2)
     part = Part(thief)
-    # The thief answers connections until it is found out, so readiness must not be asked too early.
     part.start()
-    part._running._process.wait(10)
     part.wait_ready()
-    part.check()
+    assert len(thief.stolen) == 2
     assert part.ports[0] not in [taken.getsockname()[1] for taken in thief.stolen]
     part.stop()
     thief.close()
@@ -95,7 +99,13 @@ def test_part_dies_with_its_thread(tmp_path: Path) -> None:
     """The kernel ends a part with the thread that started it: why Stack.start says from where to call it."""
     command = Command("sleeper", ("/bin/sleep", "60"), tmp_path, tmp_path / "log")
     part = Part(_Fixed(command))
-    starter = threading.Thread(target=part.start)
+
+    def start_and_see_it_run() -> None:
+        part.start()
+        while Path(f"/proc/{part.pid}/comm").read_text() != "sleep\n":
+            time.sleep(0.01)
+
+    starter = threading.Thread(target=start_and_see_it_run)
     starter.start()
     starter.join()
     assert part._running.wait(10) == -signal.SIGKILL
@@ -131,15 +141,16 @@ def unreadable_wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Progr
     shutil.rmtree(closed)
 
 
-def test_closed_folders(tmp_path: Path, unreadable_wheel: Programs) -> None:
+def test_closed_folders(stack: Stack, tmp_path: Path, unreadable_wheel: Programs) -> None:
     """Below folders that are closed to PostgreSQL's user, the stack runs and no mode is changed."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    with Stack.start(closed / "data", programs=unreadable_wheel) as stack:
-        stack.check()
+    external = External(redis_url=stack.redis_url, s3=stack.s3)
+    with Stack.start(closed / "data", external=external, programs=unreadable_wheel) as first:
+        first.check()
     assert closed.stat().st_mode & 0o777 == 0o700
-    with Stack.start(closed / "data", programs=unreadable_wheel) as stack:
-        stack.check()
+    with Stack.start(closed / "data", external=external, programs=unreadable_wheel) as second:
+        second.check()
     homes = _homes()
     remove_stack(closed / "data")
     if os.geteuid() == 0:
@@ -148,24 +159,25 @@ def test_closed_folders(tmp_path: Path, unreadable_wheel: Programs) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: others keep the cluster in the data folder")
-def test_orphaned_cluster_is_removed(tmp_path: Path) -> None:
+def test_orphaned_cluster_is_removed(stack: Stack, tmp_path: Path) -> None:
     """A cluster elsewhere whose data folder was deleted by hand goes with the next start."""
     tmp_path.chmod(0o700)
-    with Stack.start(tmp_path / "first"):
+    external = External(redis_url=stack.redis_url, s3=stack.s3)
+    with Stack.start(tmp_path / "first", external=external):
         pass
     home = Path((tmp_path / "first" / RECORD).read_text())
     shutil.rmtree(tmp_path / "first")
     assert home.exists()
-    with Stack.start(tmp_path / "second"):
+    with Stack.start(tmp_path / "second", external=external):
         assert not home.exists()
     remove_stack(tmp_path / "second")
 
 
 def test_no_program(data_folder: Path) -> None:
     """Without a program for a part the error names it, and says what to install."""
-    with pytest.raises(ProgramMissingError, match="S3") as caught:
-        with Stack.start(data_folder, programs=Programs((), (), ())):
-            pass
+    start = Stack.start(data_folder, programs=Programs((), (), ()))
+    with pytest.raises(ProgramMissingError, match="S3") as caught, start:
+        pass
     assert "embedded" in caught.value.hint
 
 
@@ -189,13 +201,13 @@ class _Fixed:
     def prepare(self) -> None:
         pass
 
-    def command(self, ports: Sequence[int]) -> Command:
+    def command(self, _ports: Sequence[int]) -> Command:
         return self.fixed
 
-    def probe(self, ports: Sequence[int]) -> None:
+    def probe(self, _ports: Sequence[int]) -> None:
         raise NotReadyError("never")
 
-    def clean_up(self, ports: Sequence[int]) -> None:
+    def clean_up(self) -> None:
         pass
 
 

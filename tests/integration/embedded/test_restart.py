@@ -1,6 +1,8 @@
 """What lies in the data folder outlives the processes."""
 
+import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,6 @@ import redis
 
 from services.embedded import External, Stack
 from services.embedded.errors import FolderInUseError, FolderUnusableError, PartDiedError
-from services.embedded.part import Part
 from services.embedded.redis import RedisService
 from services.embedded.s3 import make_client
 from tests.integration.embedded.conftest import Holder, clutter, remains
@@ -70,13 +71,14 @@ def test_killed_parent_takes_all_with_it(data_folder: Path, hold: Callable[..., 
     """A parent ended by SIGKILL leaves no process, and the next start finds its data and no stale lock."""
     with Stack.start(data_folder) as stack:
         write_everywhere(stack)
+    before = clutter()
     holder = hold(data_folder)
     holder.wait_ready()
     holder.end(signal.SIGKILL)
     assert remains(data_folder) == ()
     with Stack.start(data_folder) as stack:
         assert read_everywhere(stack) == KEPT
-    assert not [path for path in clutter() if path.is_socket()]
+    assert not [path for path in clutter() - before if path.is_socket()]
 
 
 def test_starts_while_the_killed_still_dies(data_folder: Path, hold: Callable[..., Holder]) -> None:
@@ -130,24 +132,36 @@ def test_all_external(stack: Stack, data_folder: Path) -> None:
         assert mixed.parts == ()
 
 
-@pytest.mark.parametrize("index", [0, 1, 2])
-def test_death_is_reported(data_folder: Path, index: int) -> None:
+@pytest.mark.parametrize("name", ["PostgreSQL", "Redis", "S3"])
+def test_death_is_reported(stack: Stack, data_folder: Path, name: str) -> None:
     """When a part dies, watching ends with its name, how it ended and the end of its log."""
-    with Stack.start(data_folder) as stack:
-        part: Part = stack.parts[index]
-        part._running._process.kill()
-        with pytest.raises(PartDiedError, match="SIGKILL") as caught:
-            stack.watch()
-    assert part._running.command.part in str(caught.value)
-    assert "log ends with" in str(caught.value)
+    external = External(
+        database_url=None if name == "PostgreSQL" else stack.database_url,
+        redis_url=None if name == "Redis" else stack.redis_url,
+        s3=None if name == "S3" else stack.s3,
+    )
+    with Stack.start(data_folder, external=external) as running:
+        pid = running.parts[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(PartDiedError, match=f"(?s){name}.*ended by SIGKILL.*log ends with"):
+            running.watch()
 
 
-def test_failing_part_says_why(data_folder: Path) -> None:
+def test_watching_ends_when_told(stack: Stack) -> None:
+    """Watching a healthy stack ends once the event is set."""
+    event = threading.Event()
+    event.set()
+    stack.watch(event)
+
+
+def test_failing_part_says_why(stack: Stack, data_folder: Path) -> None:
     """A part that cannot start is named with the end of its log, and the others are stopped."""
-    with Stack.start(data_folder):
+    external = External(s3=stack.s3)
+    with Stack.start(data_folder, external=external):
         pass
     (data_folder / "redis" / "appendonly.aof").write_text("not a log of commands")
-    with pytest.raises(PartDiedError, match=r"(?s)Redis ended with exit code 1.*append only file"):
-        with Stack.start(data_folder):
-            pass
+    failing = Stack.start(data_folder, external=external)
+    with pytest.raises(PartDiedError, match=r"(?s)Redis ended with exit code 1.*append only file"), failing:
+        pass
     assert remains(data_folder, seconds=0) == ()
