@@ -1,6 +1,6 @@
 """A certificate that only the parts of one stack share."""
 
-import datetime
+import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from cryptography.x509.oid import NameOID
 
 from services.embedded.files import write_private
 
-LIFETIME = datetime.timedelta(days=3650)
+LIFETIME = dt.timedelta(days=3650)
 # A clock that is set back a little must not make the certificate one of the future.
-MARGIN = datetime.timedelta(days=1)
+MARGIN = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Certificate:
     key: Path
 
 
-def write_certificate(folder: Path, *, now: datetime.datetime) -> Certificate:
+def write_certificate(folder: Path, *, now: dt.datetime) -> Certificate:
     """`folder` holds a fresh self-signed certificate, its own authority, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ghosted-embedded")])

@@ -5,8 +5,8 @@ import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from services.embedded.errors import FolderUnusableError
 from services.embedded.files import write_private
-from services.errors import FolderUnusableError
 
 FILE_NAME = "credentials.json"
 

@@ -5,11 +5,11 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from services.embedded.errors import FolderUnusableError, ProgramMissingError
 from services.embedded.files import make_private, write_private
 from services.embedded.interrupts import deferred_interrupts
 from services.embedded.programs import PostgresPrograms
 from services.embedded.users import User, may
-from services.errors import FolderUnusableError, ProgramMissingError
 
 PREFIX = "ghosted-postgres-"
 # Reachable for every user and kept over a restart of the machine, which /tmp often is not.
@@ -121,4 +121,6 @@ def _open_for_reading(folder: Path) -> None:
     """Every user may read what is in `folder`; that `folder` lies in a private one limits who does."""
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
-            path.chmod(path.stat().st_mode | (0o555 if path.is_dir() or path.stat().st_mode & 0o100 else 0o444))
+            path.chmod(
+                path.stat().st_mode | (0o555 if path.is_dir() or path.stat().st_mode & 0o100 else 0o444)
+            )

@@ -30,5 +30,5 @@ def deferred_interrupts() -> Iterator[None]:
         for number, handler in former.items():
             # None stands for a handler that was not installed from Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for number in dict.fromkeys(arrived):
-            signal.raise_signal(number)
+        for late in dict.fromkeys(arrived):
+            signal.raise_signal(late)

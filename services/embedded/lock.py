@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from services.errors import FolderInUseError
+from services.embedded.errors import FolderInUseError
 
 
 @contextmanager

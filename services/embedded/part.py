@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from services.embedded.errors import EmbeddedError, PartDiedError
 from services.embedded.ports import any_taken, find_free
 from services.embedded.process import Child, Command, end_processes_in
-from services.errors import EmbeddedError, PartDiedError
 
 ATTEMPTS = 4
 

@@ -4,7 +4,7 @@ import random
 import socket
 from collections.abc import Sequence
 
-from services.errors import EmbeddedError
+from services.embedded.errors import EmbeddedError
 
 LOOPBACK = "127.0.0.1"
 # Below the range from which Linux takes the ports of outgoing connections, so that none of those

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.embedded import leash
+from services.embedded.errors import PartDiedError, PartNotReadyError
 from services.embedded.interrupts import deferred_interrupts
 from services.embedded.users import User
-from services.errors import PartDiedError, PartNotReadyError
 
 LOG_TAIL_BYTES = 2000
 POLL_SECONDS = 0.05

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.errors import ProgramMissingError
+from services.embedded.errors import ProgramMissingError
 
 OLDEST_POSTGRES = 15
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")

@@ -1,6 +1,6 @@
 """The embedded S3: SeaweedFS in one process."""
 
-import datetime
+import datetime as dt
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -67,7 +67,7 @@ class S3Service:
         15 s for a connection to itself; what it has acknowledged is already with the kernel, so it
         is killed at once.
         """
-        certificate = write_certificate(self.folder, now=datetime.datetime.now(datetime.UTC))
+        certificate = write_certificate(self.folder, now=dt.datetime.now(dt.UTC))
         write_private(self.folder / "security.toml", security_toml(self.credentials, certificate))
         write_private(self.folder / "master.toml", "[master.volume_growth]\ncopy_1 = 1\n")
         write_private(self.folder / "s3.json", json.dumps(identities(self.credentials)))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from services.embedded.credentials import Credentials, load_or_create
+from services.embedded.errors import FolderUnusableError
 from services.embedded.home import postgres_home, reachable_programs, remove_postgres_home
 from services.embedded.interrupts import deferred_interrupts
 from services.embedded.lock import locked
@@ -18,7 +19,6 @@ from services.embedded.programs import Programs, first
 from services.embedded.redis import RedisService
 from services.embedded.s3 import S3Location, S3Service
 from services.embedded.users import unprivileged_user
-from services.errors import FolderUnusableError
 
 WATCH_SECONDS = 0.5
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from services.errors import ProgramMissingError
+from services.embedded.errors import ProgramMissingError
 
 # PostgreSQL's own user where the distribution made one, else the user that owns nothing.
 CANDIDATES = ("postgres", "nobody", "daemon")

@@ -1,4 +1,4 @@
-"""The errors of the service beyond those of the core.
+"""The errors of the embedded stack.
 
 GhostedError
 └── EmbeddedError             a part of the embedded stack
