@@ -17,6 +17,7 @@ GhostedError
 │   ├── BadRequestError           400  not HTTP or JSON as it should be
 │   └── UnavailableError          503  a part that the service stands on does not answer
 │       ├── DatabaseUnavailableError
+│       ├── BrokerUnavailableError
 │       └── StorageUnavailableError
 ├── WorkerLostError               every attempt lost its worker
 ├── DeadlineExceededError         the job ran longer than it may
@@ -154,6 +155,12 @@ class DatabaseUnavailableError(UnavailableError):
     """The database does not answer or refuses the transaction."""
 
     code = "database_unavailable"
+
+
+class BrokerUnavailableError(UnavailableError):
+    """The broker does not answer. Jobs are safe: they wait in the database."""
+
+    code = "broker_unavailable"
 
 
 class StorageUnavailableError(UnavailableError):
