@@ -148,6 +148,7 @@ class UnavailableError(ServiceError):
 
     code = "unavailable"
     status = 503
+    retryable = True
     advice = "Try again in a few seconds; GET /readyz says what is missing."
 
 
@@ -173,6 +174,7 @@ class WorkerLostError(GhostedError):
     """Every attempt lost its worker: the machine died, or the process was killed."""
 
     code = "worker_lost"
+    retryable = True
     advice = "Submit again; if it recurs, the model needs more memory than the workers have."
 
 

@@ -1,5 +1,6 @@
 """The API's description, completed with the problems that every operation may answer with."""
 
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
@@ -57,7 +58,8 @@ def _add_problems(path: str, operation: dict[str, Any]) -> None:
     problems |= WITH_BODY if "requestBody" in operation else {}
     problems |= CONFLICTS.get(path, {})
     for status, description in sorted(problems.items()):
-        if status == 503 and path == "/readyz":  # noqa: PLR2004 - says which part, in its own form
+        # Readiness says which part is missing, in its own form.
+        if status == HTTPStatus.SERVICE_UNAVAILABLE and path == "/readyz":
             continue
         operation["responses"][str(status)] = _problem_response(description)
 

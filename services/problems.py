@@ -1,7 +1,9 @@
 """Errors as problem documents (RFC 9457). Every answer that is not a success has this form."""
 
 import logging
+import re
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -111,7 +113,7 @@ def install(app: FastAPI) -> None:
 def _on_ours(_: Request, error: Exception) -> ProblemResponse:
     if not isinstance(error, GhostedError):
         raise error
-    if status_of(error) >= 500:  # noqa: PLR2004 - the first status of the server's own faults
+    if status_of(error) >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logger.error("%s: %s", error.code, error.message, exc_info=error)
     return respond(error)
 
@@ -126,7 +128,18 @@ def _on_http(request: Request, error: Exception) -> ProblemResponse:
     response = respond(kinds.get(error.status_code, BadRequestError(str(error.detail))))
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # Starlette names the methods of the first route of this path only.
+        response.headers["Allow"] = ", ".join(_methods_at(request.app, request.url.path))
     return response
+
+
+def _methods_at(app: FastAPI, path: str) -> list[str]:
+    found = {"GET"} if path == app.openapi_url else set()
+    for template, operations in app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path):
+            found |= {method.upper() for method in operations}
+    return sorted(found)
 
 
 def _on_invalid(_: Request, error: Exception) -> ProblemResponse:

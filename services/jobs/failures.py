@@ -28,9 +28,9 @@ class Failure:
         return {**asdict(self), "message": self.message[:MESSAGE_LIMIT]}
 
 
-def failure_of(error: GhostedError, *, stage: str | None = None, retryable: bool = False) -> Failure:
+def failure_of(error: GhostedError, *, stage: str | None = None) -> Failure:
     """What the user is told of `error`."""
-    return Failure(error.code, error.message, error.hint, stage, retryable)
+    return Failure(error.code, error.message, error.hint, stage, error.retryable)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,11 @@
 """The statements that every change of a job is made of: one update, one event."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Interval, func, literal, update
+from sqlalchemy import ColumnElement, Interval, func, update
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.sql.elements import Cast
-from sqlalchemy.sql.expression import cast
 
 from services.db.models import Job, JobEvent, OutboxMessage
 from services.db.sessions import WriteSession
@@ -24,9 +23,9 @@ NO_STAGE: Mapping[str, Any] = {
 }
 
 
-def seconds(amount: float) -> Cast[Any]:
+def seconds(amount: float | ColumnElement[Any]) -> ColumnElement[timedelta]:
     """`amount` seconds as an interval of the database."""
-    return cast(literal(f"{amount:.3f} seconds"), Interval)
+    return func.make_interval(0, 0, 0, 0, 0, 0, amount, type_=Interval())
 
 
 def change(

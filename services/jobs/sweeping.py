@@ -45,7 +45,7 @@ def _end(session: WriteSession, job: Job, policy: RetryPolicy) -> Ended:
         raise WorkerLostError(f"job {job.id} runs without a lease")
     fence = Fence(job.id, job.attempt, job.lease_token)
     lost = WorkerLostError(f"attempt {job.attempt} lost its worker '{job.worker}' and was the last allowed")
-    failure = failure_of(lost, stage=job.stage, retryable=True)
+    failure = failure_of(lost, stage=job.stage)
     cancel_requested = job.cancel_requested_at is not None
     state = end_lost_attempt(session, fence, failure, policy, cancel_requested=cancel_requested)
     return Ended(fence.job_id, fence.attempt, state)
@@ -54,7 +54,7 @@ def _end(session: WriteSession, job: Job, policy: RetryPolicy) -> Ended:
 def republish_unclaimed(session: WriteSession, *, after_seconds: float) -> Sequence[UUID]:
     """Wake-ups of queued jobs that were sent but not followed for a while are unsent again."""
     doublings = func.least(OutboxMessage.sends - 1, MOST_DOUBLINGS)
-    patience = seconds(after_seconds) * func.power(2, doublings)
+    patience = seconds(after_seconds * func.power(2, doublings))
     statement = (
         update(OutboxMessage)
         .where(

@@ -25,6 +25,10 @@ def sending_app(redis_url: str) -> Celery:
         task_publish_retry=False,
         broker_connection_timeout=3,
         broker_transport_options={
+            # The outbox tries again by itself, and must not stand still meanwhile.
+            "max_retries": 1,
+            "interval_start": 0,
+            "interval_step": 0,
             "socket_timeout": 5,
             "socket_connect_timeout": 3,
             "socket_keepalive": True,
