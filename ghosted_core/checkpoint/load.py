@@ -179,17 +179,13 @@ def _forget_origin(model: "PreTrainedModel") -> None:
 @contextmanager
 def _translated(source: ModelSource) -> Iterator[None]:
     import torch
-    from safetensors import SafetensorError
 
-    faults = (
-        OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RuntimeError,
-        ImportError, SafetensorError,
-    )  # fmt: skip
     try:
         yield
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, MemoryError):
         raise
-    except faults as error:
+    # The tokenizers library raises plain Exception, so nothing narrower would do.
+    except Exception as error:
         raise CorruptModelError(
             f"transformers cannot read {_public_name(source)} ({type(error).__name__})."
         ) from error

@@ -18,6 +18,7 @@ from torch import nn
 
 PREFIX = "Ghosted"
 MODEL_TYPE = "ghosted"
+OPERATOR = "ghosted_operator"
 # Readers that look only at the top level of config.json for these still find them.
 # What a stock configuration class finds where its sizes would be: it refuses text, and shows it.
 _SIZES = ("hidden_size", "num_hidden_layers")
@@ -112,12 +113,15 @@ class GhostedModelMixin:
         for path in config.ghosted_operators:
             attach_operator(self.get_submodule(path), width)  # type: ignore[attr-defined]
 
-    def _init_weights(self, module: nn.Module) -> None:
-        # Called for what the checkpoint lacks. A lost operator has no sensible default.
-        if isinstance(module, BoundaryOperator):
-            nn.init.constant_(module.correction, float("nan"))
-            return
-        super()._init_weights(module)  # type: ignore[misc]
+    @classmethod
+    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
+        """As the stock class does, but a checkpoint that lacks an operator is refused."""
+        loaded = super().from_pretrained(*args, output_loading_info=True, **kwargs)  # type: ignore[misc]
+        lost = sorted(name for name in loaded[1]["missing_keys"] if OPERATOR in name)
+        if lost:
+            # transformers would fill them with whatever memory holds, and only warn.
+            raise ValueError(f"The checkpoint lacks operators that its config names: {', '.join(lost)}")
+        return loaded if output_loading_info else loaded[0]
 
 
 def auto_map(architecture: str) -> dict[str, str]:

@@ -1,11 +1,14 @@
 """Loading our own checkpoints, trusting nothing but this library's code."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from ghosted_core.checkpoint import modeling_ghosted
@@ -78,7 +81,7 @@ def verify_checkpoint(path: Path | str, *, device: str = "cpu") -> VerifiedCheck
 
 def _load(folder: Path, manifest: Manifest, *, device: str, dtype: str) -> PreTrainedModel:
     loader: Any = _patched_class(manifest) if manifest.operators else AutoModelForCausalLM
-    with quiet_transformers():
+    with quiet_transformers(), _translated():
         loaded: Any = loader.from_pretrained(
             folder,
             dtype=dtype,
@@ -95,6 +98,25 @@ def _load(folder: Path, manifest: Manifest, *, device: str, dtype: str) -> PreTr
     model.requires_grad_(requires_grad=False)
     model.train(mode=False)
     return cast("PreTrainedModel", model.to(device))
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Whatever transformers says of a file that it cannot use, as our error."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        RuntimeError,
+        SafetensorError,
+        StrictDataclassError,
+    ) as error:
+        raise CheckpointError(f"The checkpoint cannot be loaded: {error}") from error
 
 
 def _patched_class(manifest: Manifest) -> type[PreTrainedModel]:

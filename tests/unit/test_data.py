@@ -58,6 +58,11 @@ def windows_of(documents: Documents, *, seed: int = 0, part: Part = "all", count
     )
 
 
+def decoded(windows: Windows) -> str:
+    """The text of all windows, one after another."""
+    return str(byte_tokenizer().decode(windows.tokens.flatten().tolist()))
+
+
 def as_txt(path: Path, texts: list[str]) -> None:
     """Documents with blank lines between them."""
     path.write_text("\n\n \n".join(texts), encoding="utf-8")
@@ -206,7 +211,7 @@ def test_windows_are_the_joined_text() -> None:
     """The windows, one after another, are a prefix of the shuffled documents joined by empty lines."""
     texts = texts_of(30)
     windows = windows_of(documents_of(texts), count=20)
-    text = byte_tokenizer().decode(windows.tokens.flatten().tolist())
+    text = decoded(windows)
     parts = text.split("\n\n")
     assert windows.tokens.shape == (20, 64)
     assert windows.tokens.dtype == torch.int64
@@ -239,8 +244,7 @@ def test_windows_of_parts_share_no_document() -> None:
 
     def used(part: Part, seed: int) -> set[str]:
         windows = windows_of(documents_of(texts), part=part, seed=seed, count=30)
-        decoded = byte_tokenizer().decode(windows.tokens.flatten().tolist())
-        return set(decoded.split("\n\n")[:-1])
+        return set(decoded(windows).split("\n\n")[:-1])
 
     assert used("calibration", 1)
     assert used("evaluation", 2)

@@ -72,6 +72,12 @@ def test_paths_in_settings_are_refused(tmp_path: Path, name: str, key: str, path
     refused(tmp_path, files, UnsafeModelError)
 
 
+def test_a_path_that_nobody_opens_passes(tmp_path: Path) -> None:
+    """Older tokenizers carry their maker's cache path in a field without effect."""
+    settings = json.dumps({"special_tokens_map_file": "/root/.cache/x", "tokenizer_file": None}).encode()
+    check_directory(write_files(tmp_path, {**tiny_files(), "tokenizer_config.json": settings}))
+
+
 def test_a_weights_file_of_its_own_is_refused(tmp_path: Path) -> None:
     """Weights under another name would be read without having been checked."""
     files = {**tiny_files(), "config.json": config_bytes(transformers_weights="other.safetensors")}

@@ -1,6 +1,7 @@
 import json
 import logging
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tests.model_folders import tiny_files, write_files
 from tests.tokenizers_made_here import EOS, byte_tokenizer
 
 HIDDEN = 16
-VOCABULARY = 258
+VOCABULARY = 259  # The bytes, two special tokens, and one merge.
 
 
 def source_of(path: Path) -> ModelSource:
@@ -88,7 +89,8 @@ def test_weights_are_those_of_the_file(folder: Path) -> None:
 
 def test_auto_is_the_dtype_of_the_config(folder: Path) -> None:
     """A checkpoint in bfloat16 is loaded as such, and in float32 when asked for."""
-    LlamaForCausalLM(tiny_config()).to(torch.bfloat16).save_pretrained(folder)
+    model: Any = LlamaForCausalLM(tiny_config())
+    model.to(torch.bfloat16).save_pretrained(folder)
     source = source_of(folder)
     assert load_model(source, dtype="auto", device="cpu").dtype == torch.bfloat16
     assert load_model(source, dtype="float32", device="cpu").dtype == torch.float32
@@ -97,7 +99,7 @@ def test_auto_is_the_dtype_of_the_config(folder: Path) -> None:
 def test_tied_heads_stay_tied(folder: Path) -> None:
     """A head that is the embedding is one tensor after loading."""
     LlamaForCausalLM(tiny_config(tie_word_embeddings=True)).save_pretrained(folder)
-    model = load_model(source_of(folder), dtype="auto", device="cpu")
+    model: Any = load_model(source_of(folder), dtype="auto", device="cpu")
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
@@ -215,7 +217,9 @@ def test_other_files_are_no_models(tmp_path: Path, name: str | None, content: by
         source_of(tmp_path / (name or "missing"))
 
 
-def write_gguf(path: Path, *, norm: float = 1.0, tensors: bool = True) -> None:
+def write_gguf(
+    path: Path, *, norm: float = 1.0, tensors: bool = True, merges: Sequence[str] = ("h e",)
+) -> None:
     """A tiny Llama with tokenizer and chat template as a GGUF file, in float32."""
     config, generator = tiny_config(), np.random.default_rng(0)
     writer = gguf.GGUFWriter(path, "llama")
@@ -229,9 +233,9 @@ def write_gguf(path: Path, *, norm: float = 1.0, tensors: bool = True) -> None:
     writer.add_vocab_size(VOCABULARY)
     vocabulary = byte_tokenizer().get_vocab()
     writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(sorted(vocabulary, key=vocabulary.__getitem__))
-    writer.add_token_types([1] * 256 + [3] * 2)
-    writer.add_token_merges(["h e"])
+    writer.add_token_list([*sorted(vocabulary, key=vocabulary.__getitem__), "he"])
+    writer.add_token_types([1] * 256 + [3] * 2 + [1])
+    writer.add_token_merges(merges)
     writer.add_bos_token_id(256)
     writer.add_eos_token_id(257)
     writer.add_chat_template("{{ messages[0]['content'] }}")
@@ -261,7 +265,7 @@ def gguf_file(tmp_path: Path) -> Path:
 
 def test_a_gguf_model_is_a_stock_model_that_saves(gguf_file: Path, tmp_path: Path) -> None:
     """It is in float32, has the file's weights, and saves and reloads without a trace of GGUF."""
-    model = load_model(source_of(gguf_file), dtype="auto", device="cpu")
+    model: Any = load_model(source_of(gguf_file), dtype="auto", device="cpu")
     embedding = np.random.default_rng(0).normal(size=(VOCABULARY, HIDDEN)).astype(np.float32)
     assert torch.equal(model.get_input_embeddings().weight, torch.from_numpy(embedding))
     assert type(model) is LlamaForCausalLM
@@ -296,6 +300,13 @@ def test_gguf_loading_is_silent(gguf_file: Path, capfd: pytest.CaptureFixture[st
     """The GGUF reader's own bar is silenced too."""
     load_model(source_of(gguf_file), dtype="auto", device="cpu")
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_gguf_tokenizer_that_makes_no_sense_is_corrupt(tmp_path: Path) -> None:
+    """A merge to a token that does not exist is a fault of the file."""
+    write_gguf(tmp_path / "bad.gguf", merges=["q q"])
+    with pytest.raises(CorruptModelError):
+        load_tokenizer(source_of(tmp_path / "bad.gguf"))
 
 
 def test_gguf_companions_are_written(gguf_file: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from safetensors.numpy import save_file
 
@@ -26,7 +27,7 @@ def written(folder: Path, content: bytes) -> Path:
 def test_agrees_with_the_library(tmp_path: Path) -> None:
     """What the safetensors library wrote is read with its names, shapes and spans."""
     generator = np.random.default_rng(0)
-    tensors = {
+    tensors: dict[str, npt.NDArray[Any]] = {
         "a": generator.normal(size=(3, 4)).astype(np.float32),
         "b": generator.normal(size=(5,)).astype(np.float16),
         "c": np.zeros((0, 2), np.float32),

@@ -63,7 +63,9 @@ def test_a_zero_operator_changes_nothing() -> None:
     """I + 0 is the cut without repair, bit for bit."""
     dense, plan = tiny_llama(), PruningPlan.from_removed([1, 2], layer_count=LAYERS)
     zeros = {b: torch.zeros(32, 32) for b in plan.boundaries}
-    assert torch.equal(repaired_model(dense, plan, zeros)(TOKENS).logits, pruned_model(dense, plan)(TOKENS).logits)
+    assert torch.equal(
+        repaired_model(dense, plan, zeros)(TOKENS).logits, pruned_model(dense, plan)(TOKENS).logits
+    )
 
 
 def test_weights_are_shared_and_the_source_is_untouched(generator: torch.Generator) -> None:
@@ -82,4 +84,6 @@ def test_nothing_is_left_without_storage(generator: torch.Generator) -> None:
     """Every parameter and buffer of the new model holds data."""
     plan = PruningPlan.from_removed([0, 5], layer_count=LAYERS)
     model = repaired_model(tiny_llama(), plan, corrections(plan, generator))
-    assert not [name for name, tensor in [*model.named_parameters(), *model.named_buffers()] if tensor.is_meta]
+    assert not [
+        name for name, tensor in [*model.named_parameters(), *model.named_buffers()] if tensor.is_meta
+    ]

@@ -1,0 +1,167 @@
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ghosted_core.catalog import builtin_catalog
+from ghosted_core.checkpoint.load import load_model, load_tokenizer
+from ghosted_core.checkpoint.source import resolve
+from ghosted_core.errors import InvalidSpecError, OutputExistsError, TooFewTokensError
+from ghosted_core.pipeline import JobResult, RunOptions, compress
+from ghosted_core.recorder import MemoryRecorder, MetricMeasured, NullRecorder, Stage, StageFinished
+from ghosted_core.spec import JobSpec
+from ghosted_core.texts import read_texts
+from tests.jobs import tiny_spec
+
+
+def run(spec: JobSpec, folder: Path) -> tuple[JobResult, MemoryRecorder]:
+    memory = MemoryRecorder()
+    return compress(spec, RunOptions(out=folder / "out", cache=folder / "cache"), memory), memory
+
+
+def test_the_stages_run_in_order(tiny_folder: Path, text_file: Path, tmp_path: Path) -> None:
+    """Every stage ends once, and each perplexity is measured once."""
+    _, memory = run(tiny_spec(tiny_folder, text_file), tmp_path)
+    assert [e.stage for e in memory.events if isinstance(e, StageFinished)] == list(Stage)
+    measured = [e.name for e in memory.events if isinstance(e, MetricMeasured)]
+    assert measured == ["perplexity_dense", "perplexity_pruned", "perplexity_repaired"]
+
+
+def test_named_layers_need_no_scoring_and_no_repair_no_calibration(
+    tiny_folder: Path, text_file: Path, tmp_path: Path
+) -> None:
+    """Nothing is computed that nobody asked for."""
+    spec = tiny_spec(tiny_folder, text_file, remove=[1], recovery="none", evaluation=None)
+    _, memory = run(spec, tmp_path)
+    assert [e.stage for e in memory.events if isinstance(e, StageFinished)] == ["load", "patch", "save"]
+
+
+@torch.no_grad()
+def test_the_operator_is_the_least_squares_fit_of_stored_activations(
+    tiny_folder: Path, text_file: Path, tmp_path: Path
+) -> None:
+    """The whole way from text to tensor equals torch.linalg.lstsq on hidden states kept in memory."""
+    spec = tiny_spec(tiny_folder, text_file, remove=[2, 3], recovery={"name": "ghosted", "ridge": 0.0})
+    path = run(spec, tmp_path)[0].path
+    options: dict[str, Any] = {"catalog": builtin_catalog(), "cache": tmp_path, "log": print}
+    source = resolve(spec.model, hub_token=None, **options)
+    model = load_model(source, dtype="auto", device="cpu")
+    texts = read_texts(spec, load_tokenizer(source), vocab_size=320, **options)
+    states = model.model(texts.calibration.tokens, output_hidden_states=True).hidden_states
+    entering, leaving = (states[index].flatten(0, 1).double() for index in (2, 4))
+    expected = torch.linalg.lstsq(entering, leaving - entering).solution
+    found = load_file(path / "model.safetensors")["model.layers.2.ghosted_operator.correction"]
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-5)
+
+
+def test_the_same_spec_gives_the_same_bits(tiny_folder: Path, text_file: Path, tmp_path: Path) -> None:
+    """Twice the same job: same layers, bit-identical weights, same manifest."""
+    spec = tiny_spec(tiny_folder, text_file)
+    one, two = (run(spec, tmp_path / name)[0] for name in ("one", "two"))
+    assert one.manifest == two.manifest
+    weights = [load_file(result.path / "model.safetensors") for result in (one, two)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_calibration_and_evaluation_share_no_document(
+    tiny_folder: Path, text_file: Path, tmp_path: Path
+) -> None:
+    """Documents of one file are split; no window of one part holds text of the other."""
+    evaluation = {"windows": 12, "sequence_length": 200}
+    spec = tiny_spec(tiny_folder, text_file, evaluation=evaluation)
+    options: dict[str, Any] = {"catalog": builtin_catalog(), "cache": tmp_path, "log": print}
+    tokenizer = load_tokenizer(resolve(spec.model, hub_token=None, **options))
+    texts = read_texts(spec, tokenizer, vocab_size=320, **options)
+    assert texts.evaluation is not None
+    numbers = []
+    for windows in (texts.calibration, texts.evaluation):
+        text = tokenizer.decode(windows.tokens.flatten().tolist())
+        numbers.append(set(re.findall(r"\n\n(\d+)\. ", text)))
+    assert numbers[0]
+    assert numbers[1]
+    assert not numbers[0] & numbers[1]
+
+
+def test_the_manifest_tells_all(tiny_folder: Path, text_file: Path, tmp_path: Path) -> None:
+    """Spec, plan, fit, data, cost and files are there, as valid JSON."""
+    result, _ = run(tiny_spec(tiny_folder, text_file, remove=[0, 3]), tmp_path)
+    manifest = json.loads((result.path / "ghosted.json").read_text(), parse_constant=pytest.fail)
+    assert manifest["spec_digest"] == result.manifest.spec.digest()
+    assert manifest["plan"]["boundaries"] == [[0, 1], [3, 4]]
+    assert [fit["tokens"] for fit in manifest["fits"]] == [8 * 64] * 2
+    assert [fit["held_out_tokens"] for fit in manifest["fits"]] == [2 * 64] * 2
+    assert manifest["calibration"]["windows"] == 8
+    assert math.isfinite(manifest["metrics"]["perplexity_repaired"])
+    written = {f.relative_to(result.path).as_posix() for f in result.path.rglob("*") if f.is_file()}
+    assert set(manifest["files"]) == written - {"ghosted.json"}
+
+
+def test_no_text_and_no_path_of_the_user_is_in_the_artifact(
+    tiny_folder: Path, text_file: Path, tmp_path: Path
+) -> None:
+    """Calibration text stays where it is; folders of this machine are nobody's business."""
+    path = run(tiny_spec(tiny_folder, text_file), tmp_path)[0].path
+    for file in path.iterdir():
+        content = file.read_bytes()
+        assert b"remembers seven letters" not in content
+        assert str(tmp_path).encode() not in content
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "skip_first", "inverse_norm"])
+def test_each_weighting_is_named_in_the_report(
+    tiny_folder: Path, text_file: Path, tmp_path: Path, weighting: str
+) -> None:
+    """And the first token counts or not, as it says."""
+    spec = tiny_spec(tiny_folder, text_file, remove=[2], recovery={"name": "ghosted", "weighting": weighting})
+    fit = run(spec, tmp_path)[0].manifest.fits[0]
+    assert fit["weighting"] == weighting
+    assert fit["tokens"] == 8 * (63 if weighting == "skip_first" else 64)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_model_runs_and_is_saved_in_the_asked_dtype(
+    tiny_folder: Path, text_file: Path, tmp_path: Path, dtype: str
+) -> None:
+    """Operators are rounded to the model's dtype."""
+    result, _ = run(tiny_spec(tiny_folder, text_file, remove=[2], dtype=dtype), tmp_path)
+    tensors = load_file(result.path / "model.safetensors")
+    assert {str(tensor.dtype) for tensor in tensors.values()} == {f"torch.{dtype}"}
+    assert result.manifest.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        ({"remove": [6]}, InvalidSpecError, "layers 0 to 5"),
+        ({"layers": 6}, InvalidSpecError, "only 6 layers"),
+        ({"calibration": {"sequence_length": 512}}, InvalidSpecError, "at most 256"),
+        ({"calibration": {"sequences": 4096, "sequence_length": 64}}, TooFewTokensError, "need"),
+    ],
+)
+def test_impossible_jobs_end_early_and_leave_nothing(
+    tiny_folder: Path, text_file: Path, tmp_path: Path, changes: dict[str, Any], error: type, said: str
+) -> None:
+    """The message has the numbers; no folder appears."""
+    if "calibration" in changes:
+        dataset = {"kind": "local", "path": str(text_file)}
+        changes = {**changes, "calibration": {"dataset": dataset, **changes["calibration"]}}
+    with pytest.raises(error, match=said):
+        run(tiny_spec(tiny_folder, text_file, **changes), tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_taken_folder_is_refused_before_the_model_is_looked_for(text_file: Path, tmp_path: Path) -> None:
+    """The cheapest check comes first."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").touch()
+    with pytest.raises(OutputExistsError):
+        compress(
+            tiny_spec(tmp_path / "no-such-model", text_file),
+            RunOptions(out=tmp_path / "out", cache=tmp_path),
+            NullRecorder(),
+        )
