@@ -30,7 +30,7 @@ class Service(Protocol):
     def probe(self, ports: Sequence[int]) -> None:
         """Return if the service did real work just now, else raise NotReadyError."""
 
-    def clean_up(self, ports: Sequence[int]) -> None:
+    def clean_up(self) -> None:
         """Nothing is left of a process that has ended, but its data and its log."""
 
 
@@ -74,7 +74,7 @@ class Part:
         if self._child is None:
             return
         self._child.stop()
-        self.service.clean_up(self.ports)
+        self.service.clean_up()
 
     @property
     def pid(self) -> int | None:

@@ -89,7 +89,7 @@ class PostgresService:
         except psycopg.OperationalError as error:
             raise NotReadyError(str(error)) from error
 
-    def clean_up(self, ports: Sequence[int]) -> None:
+    def clean_up(self) -> None:
         """PostgreSQL leaves nothing."""
 
     def _connect(self, ports: Sequence[int], database: str) -> psycopg.Connection:

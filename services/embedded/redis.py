@@ -69,7 +69,7 @@ class RedisService:
         finally:
             client.close()
 
-    def clean_up(self, ports: Sequence[int]) -> None:
+    def clean_up(self) -> None:
         """Redis leaves nothing."""
 
 

@@ -2,6 +2,8 @@
 
 import datetime as dt
 import json
+import os
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,7 +60,7 @@ class S3Service:
         """The folders exist, and no socket of a killed run is left."""
         make_private(self.folder)
         make_private(self.folder / "data")
-        self._remove_former_sockets()
+        remove_dead_sockets()
 
     def command(self, ports: Sequence[int]) -> Command:
         """Write the configuration, which holds the keys, and say how to run it.
@@ -71,7 +73,6 @@ class S3Service:
         write_private(self.folder / "security.toml", security_toml(self.credentials, certificate))
         write_private(self.folder / "master.toml", "[master.volume_growth]\ncopy_1 = 1\n")
         write_private(self.folder / "s3.json", json.dumps(identities(self.credentials)))
-        write_private(self.folder / "ports.json", json.dumps(list(ports)))
         return Command(
             part="S3 (SeaweedFS)",
             arguments=(str(self.program), *server_arguments(ports)),
@@ -100,18 +101,35 @@ class S3Service:
         finally:
             client.close()
 
-    def clean_up(self, ports: Sequence[int]) -> None:
-        """Remove the sockets, which `weed` puts into /tmp whatever it is told."""
-        for role, port in zip(ROLES, ports[1::2], strict=True):
-            Path(f"/tmp/seaweedfs-{role}-grpc-{port}.sock").unlink(missing_ok=True)  # noqa: S108 - weed's choice
-        for socket in self.folder.glob("*.sock"):
-            socket.unlink(missing_ok=True)
-        (self.folder / "ports.json").unlink(missing_ok=True)
+    def clean_up(self) -> None:
+        """Remove the sockets, in /tmp and in the folder."""
+        remove_dead_sockets()
+        for path in self.folder.glob("*.sock"):
+            path.unlink(missing_ok=True)
 
-    def _remove_former_sockets(self) -> None:
-        former = self.folder / "ports.json"
-        if former.exists():
-            self.clean_up(json.loads(former.read_text()))
+
+def remove_dead_sockets() -> None:
+    """Remove the sockets that killed `weed` processes left in /tmp, as far as this user may.
+
+    It puts them there whatever it is told, and on SIGKILL leaves them. One that refuses
+    connections has no process behind it.
+    """
+    for path in Path("/tmp").glob("seaweedfs-*-grpc-*.sock"):  # noqa: S108 - weed's choice
+        if _is_dead_and_ours(path):
+            path.unlink(missing_ok=True)
+
+
+def _is_dead_and_ours(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            if os.geteuid() not in {0, path.stat().st_uid}:
+                return False
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False  # Removed meanwhile, or too busy to answer: alive.
+    return False
 
 
 def server_arguments(ports: Sequence[int]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from services.embedded.part import Part, Service
 from services.embedded.postgres import PostgresService
 from services.embedded.programs import Programs, first
 from services.embedded.redis import RedisService
-from services.embedded.s3 import S3Location, S3Service
+from services.embedded.s3 import S3Location, S3Service, remove_dead_sockets
 from services.embedded.users import unprivileged_user
 
 WATCH_SECONDS = 0.5
@@ -94,6 +94,7 @@ def remove_stack(data_folder: Path) -> None:
     folder = data_folder.resolve()
     with locked(folder), deferred_interrupts():
         remove_postgres_home(folder)
+        remove_dead_sockets()
         shutil.rmtree(folder)
 
 
