@@ -179,7 +179,11 @@ def jobs(
         if as_json:
             _print_json(page.model_dump(mode="json"))
             return
-        table = Table("job", "model", "state", "created (UTC)", box=None)
+        table = Table(box=None)
+        # An id that is cut short is of no use to the other commands.
+        table.add_column("job", no_wrap=True, min_width=36)
+        for title in ("model", "state", "created (UTC)"):
+            table.add_column(title)
         for job in page.items:
             table.add_row(str(job.id), _model(job), standing(job), f"{job.created_at:%Y-%m-%d %H:%M:%S}")
         Console(highlight=False, markup=False).print(table)
