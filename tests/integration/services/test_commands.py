@@ -11,8 +11,8 @@ from services.artifacts.storage import ArtifactStore
 from services.db.sessions import Database
 from services.jobs import attempts
 from services.jobs.failures import Failure
+from tests.integration.services.finished import FILES, finish
 from tests.integration.services.helpers import SPEC, Server, claim
-from tests.integration.services.test_client import FILES, finish
 
 
 @pytest.fixture
