@@ -23,7 +23,7 @@ from pydantic import (
 
 HUB_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$"
 ALIAS = r"^[a-z0-9][a-z0-9._-]{0,95}$"
-REVISION = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$"
+REVISION = r"^[A-Za-z0-9][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*$"
 
 Alias = Annotated[str, StringConstraints(pattern=ALIAS)]
 
@@ -39,7 +39,7 @@ class HubModel(Frozen):
 
     kind: Literal["hub"] = "hub"
     id: Annotated[str, StringConstraints(pattern=HUB_ID)]
-    revision: Annotated[str, StringConstraints(pattern=REVISION)] | None = None
+    revision: Annotated[str, StringConstraints(pattern=REVISION, max_length=128)] | None = None
 
 
 class CatalogModel(Frozen):
