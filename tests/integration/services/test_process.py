@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from services.app import create_app
+from services.artifacts.storage import open_store
 from services.config import Settings
 from services.db import migrate
 from services.db.sessions import Database
@@ -126,3 +127,17 @@ def test_importing_connects_to_nothing() -> None:
         }
     )
     assert re.match(r"3\.", create_app(settings).openapi()["openapi"])
+
+
+def test_the_bucket_is_a_command(settings: Settings) -> None:
+    """`python -m services.artifacts` makes the settings' bucket, and once more changes nothing."""
+    fresh = settings.model_copy(update={"s3_bucket": "made-by-command"})
+    for _ in range(2):
+        subprocess.run(
+            [sys.executable, "-m", "services.artifacts"],
+            env=environment(fresh),
+            check=True,
+            timeout=60,
+            capture_output=True,
+        )
+    open_store(fresh).check()
