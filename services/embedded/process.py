@@ -3,16 +3,15 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from services.embedded import leash
 from services.embedded.errors import PartDiedError, PartNotReadyError
 from services.embedded.interrupts import deferred_interrupts
 from services.embedded.users import User
+from services.leash import leashed
 
 LOG_TAIL_BYTES = 2000
 POLL_SECONDS = 0.05
@@ -148,9 +147,7 @@ class Child:
 
 def _leashed(command: Command) -> list[str]:
     user = command.user or User(-1, -1)
-    numbers = (os.getpid(), int(command.death_signal), user.uid, user.gid)
-    # -I and -S: neither the folder nor the site packages decide what the leash runs.
-    return [sys.executable, "-I", "-S", leash.__file__, *map(str, numbers)]
+    return leashed(command.death_signal, uid=user.uid, gid=user.gid)
 
 
 def _environment(command: Command) -> dict[str, str]:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from services.embedded import External, Stack, leash, remove_stack
+from services import leash
+from services.embedded import External, Stack, remove_stack
 from services.embedded.errors import PartDiedError, ProgramMissingError
 from services.embedded.home import ELSEWHERE, PREFIX, RECORD
 from services.embedded.interrupts import deferred_interrupts

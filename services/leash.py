@@ -1,10 +1,10 @@
 """Run a program that ends when its parent does: `python -I -S leash.py PARENT SIGNAL UID GID PROGRAM ARG...`.
 
-A file of its own, free of imports from this package, because it runs as root before the program and
-without the site packages. It becomes the program, so a part costs no second process.
+A file of its own, free of imports from our packages, because it runs as root before the program and
+without the site packages. It becomes the program, so there is no second process.
 
-The kernel sends SIGNAL when the *thread* that started us ends, so parts are started by a thread that
-lives as long as they do. Linux only; elsewhere a part outlives a parent that is killed outright.
+The kernel sends SIGNAL when the *thread* that started us ends, so a program is started by a thread that
+lives as long as it does. Linux only; elsewhere a program outlives a parent that is killed outright.
 """
 
 import ctypes
@@ -14,6 +14,13 @@ import sys
 
 PR_SET_PDEATHSIG = 1
 PARENT_GONE = 75
+
+
+def leashed(death_signal: signal.Signals, *, uid: int = -1, gid: int = -1) -> list[str]:
+    """What to put before a program's arguments, so that it gets `death_signal` when this process ends."""
+    numbers = (os.getpid(), int(death_signal), uid, gid)
+    # -I and -S: neither the folder nor the site packages decide what the leash runs.
+    return [sys.executable, "-I", "-S", __file__, *map(str, numbers)]
 
 
 def drop_privileges(uid: int, gid: int) -> None:
