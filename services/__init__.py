@@ -1,0 +1,1 @@
+"""The API process, and the persistence that the worker shares with it."""

@@ -1,0 +1,1 @@
+"""The process that serves the API: `python -m services.api`."""

@@ -1,0 +1,23 @@
+"""Serves the API with the settings of the environment."""
+
+import uvicorn
+
+from services.app import create_app
+from services.config import load_settings
+
+
+def main() -> None:
+    """Serve until told to stop."""
+    settings = load_settings()
+    uvicorn.run(
+        create_app(settings),
+        host=settings.api_host,
+        port=settings.api_port,
+        log_level=settings.log_level,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
+
+
+if __name__ == "__main__":
+    main()

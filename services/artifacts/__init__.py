@@ -1,0 +1,1 @@
+"""Results: where their bytes lie, what they hold, how they are fetched."""

@@ -1,0 +1,85 @@
+"""/v1/jobs/{id}/artifact: the manifest, with a link a file."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePosixPath
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.artifacts.manifest import Manifest, ManifestFile
+from services.db.models import Artifact
+from services.dependencies import CurrentViewer, ReadSession, Tools
+from services.errors import ArtifactExpiredError, ArtifactNotReadyError
+from services.jobs import repository
+from services.toolbox import Toolbox
+
+router = APIRouter(prefix="/v1/jobs", tags=["artifacts"])
+
+
+class FileRead(BaseModel):
+    """A file of the artifact and where to fetch it; the link answers to Range."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    size_bytes: int
+    sha256: str
+    url: str
+
+
+class ArtifactRead(BaseModel):
+    """The result of a job."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job_id: UUID
+    attempt: int
+    total_bytes: int
+    created_at: datetime
+    expires_at: datetime | None = Field(description="When the files are deleted.")
+    links_expire_at: datetime = Field(description="Until when the links work; ask again for fresh ones.")
+    summary: dict[str, Any] = Field(description="What the job made.")
+    files: list[FileRead]
+
+
+@router.get("/{job_id}/artifact")
+def get_artifact(
+    job_id: UUID, session: ReadSession, viewer: CurrentViewer, tools: Tools, response: Response
+) -> ArtifactRead:
+    """The files of the result, each with a link that works for a while."""
+    job, artifact = repository.get_with_artifact(session, viewer, job_id)
+    if artifact is None:
+        raise ArtifactNotReadyError(f"job {job_id} is {job.state}")
+    now = datetime.now(UTC)
+    _check_kept(artifact, now)
+    # The links are as good as a key for what they name: no cache may keep them.
+    response.headers["Cache-Control"] = "no-store"
+    return _show(artifact, tools, now)
+
+
+def _check_kept(artifact: Artifact, now: datetime) -> None:
+    expired = artifact.expires_at is not None and artifact.expires_at <= now
+    if expired or artifact.objects_deleted_at is not None:
+        raise ArtifactExpiredError(f"the artifact was kept until {artifact.expires_at}")
+
+
+def _show(artifact: Artifact, tools: Toolbox, now: datetime) -> ArtifactRead:
+    manifest = Manifest.model_validate(artifact.manifest)
+    return ArtifactRead(
+        job_id=artifact.job_id,
+        attempt=artifact.attempt,
+        total_bytes=artifact.total_bytes,
+        created_at=artifact.created_at,
+        expires_at=artifact.expires_at,
+        links_expire_at=now + timedelta(seconds=tools.settings.link_seconds),
+        summary=manifest.summary,
+        files=[_show_file(artifact.prefix, file, tools) for file in manifest.files],
+    )
+
+
+def _show_file(prefix: str, file: ManifestFile, tools: Toolbox) -> FileRead:
+    name = PurePosixPath(file.path).name
+    url = tools.store.link(prefix + file.path, file_name=name, seconds=tools.settings.link_seconds)
+    return FileRead(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256, url=url)

@@ -1,0 +1,90 @@
+"""What an operator can set. Read once, at the start of a process, from variables named GHOSTED_*."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Seconds = Annotated[float, Field(gt=0)]
+WholeSeconds = Annotated[int, Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """Every setting of the API, the outbox and the workers; docs/settings.md has a line for each."""
+
+    model_config = SettingsConfigDict(env_prefix="GHOSTED_", frozen=True, extra="ignore")
+
+    database_url: SecretStr = Field(
+        description="PostgreSQL 15 or newer, as postgresql://user:password@host/name."
+    )
+    redis_url: SecretStr = Field(description="Redis or Valkey that carries the wake-ups, as redis://host/0.")
+
+    s3_endpoint: str | None = Field(
+        default=None, description="Object store as the services reach it; empty for AWS."
+    )
+    s3_public_endpoint: str | None = Field(
+        default=None, description="Object store as the users reach it; links are signed for it."
+    )
+    s3_access_key: str = Field(description="Access key of the object store.")
+    s3_secret_key: SecretStr = Field(description="Secret key of the object store.")
+    s3_bucket: str = Field(default="ghosted", min_length=3, description="Bucket of all artifacts; private.")
+    s3_region: str = Field(default="us-east-1", description="Region that requests are signed for.")
+    s3_checksums: Literal["when_required", "when_supported"] = Field(
+        default="when_required",
+        description="When boto3 adds its own checksums; many stores other than AWS refuse them.",
+    )
+
+    lease_seconds: WholeSeconds = Field(
+        default=45, description="A worker that is silent for this long has lost its job."
+    )
+    heartbeat_seconds: Seconds = Field(default=10, description="How often a worker renews its lease.")
+    sweep_seconds: Seconds = Field(default=15, description="How often lost jobs are looked for.")
+    relay_seconds: Seconds = Field(default=0.5, description="How often unsent wake-ups are looked for.")
+    republish_seconds: WholeSeconds = Field(
+        default=60, description="A wake-up that nobody followed for this long is sent again."
+    )
+    max_attempts: int = Field(default=3, ge=1, description="How often a job is begun before it fails.")
+    retry_delay_seconds: WholeSeconds = Field(
+        default=5, description="Wait before the second attempt; doubles with each further one."
+    )
+
+    deadline_default_seconds: WholeSeconds = Field(
+        default=6 * 3600, description="How long a job may run unless it says otherwise."
+    )
+    deadline_max_seconds: int = Field(
+        default=24 * 3600, gt=0, le=10**9, description="The longest deadline that a job may ask for."
+    )
+    artifact_days: int = Field(default=30, ge=1, description="How long an artifact is kept.")
+    link_seconds: int = Field(
+        default=3600, ge=1, le=3600, description="How long a download link works; an hour at most."
+    )
+
+    auth_enabled: bool = Field(
+        default=True, description="Whether requests need a key. Without, everyone sees every job."
+    )
+    max_body_bytes: int = Field(default=256 * 1024, ge=1024, description="Longest request body read.")
+    public_base_url: str | None = Field(
+        default=None, description="Address of the API as the users reach it; empty gives relative links."
+    )
+    api_host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
+    api_port: int = Field(default=8000, ge=0, le=65535, description="Port that the API listens on.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least severe lines that are logged."
+    )
+
+    @model_validator(mode="after")
+    def _intervals_fit(self) -> "Settings":
+        if self.heartbeat_seconds * 2 >= self.lease_seconds:
+            raise ValueError("lease_seconds must be more than twice heartbeat_seconds: one beat may be late")
+        if self.deadline_default_seconds > self.deadline_max_seconds:
+            raise ValueError("deadline_default_seconds is longer than deadline_max_seconds")
+        return self
+
+
+def load_settings() -> Settings:
+    """The settings of this process's environment.
+
+    Raises:
+        pydantic.ValidationError: a setting is missing or out of range.
+    """
+    return Settings()

@@ -1,0 +1,1 @@
+"""The database: tables, sessions, migrations. SQL statements live with the nouns they serve."""

@@ -1,0 +1,195 @@
+"""The tables. What a column means is said here; what may change it is said in the repositories."""
+
+from datetime import datetime
+from typing import Any, ClassVar
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from services.db.ids import new_id
+from services.jobs.states import ACTIVE_STATES, STATES, JobState
+
+CODE_LENGTH = 64
+NAMING_CONVENTION = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """Every table: named constraints, JSON as JSONB, times with their zone."""
+
+    metadata = MetaData(naming_convention=NAMING_CONVENTION)
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        datetime: DateTime(timezone=True),
+        dict[str, Any]: JSONB,
+        UUID: Uuid(),
+        float: Double(),
+        str: Text(),
+    }
+
+
+class ApiKey(Base):
+    """A key that a user presents: its prefix to find it by, its SHA-256 to compare with."""
+
+    __tablename__ = "api_keys"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=new_id)
+    name: Mapped[str]
+    prefix: Mapped[str] = mapped_column(String(16), unique=True)
+    digest: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    revoked_at: Mapped[datetime | None]
+
+
+def _sql_list(values: frozenset[JobState]) -> str:
+    return ", ".join(f"'{value}'" for value in sorted(values))
+
+
+class Job(Base):
+    """One request to compress a model, from submission to its end."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        CheckConstraint(f"state IN ({_sql_list(STATES)})", name="state_known"),
+        CheckConstraint("(state = 'running') = (lease_token IS NOT NULL)", name="running_has_lease"),
+        CheckConstraint("(lease_token IS NULL) = (lease_expires_at IS NULL)", name="lease_whole"),
+        CheckConstraint("(state = 'failed') = (failure IS NOT NULL)", name="failed_has_failure"),
+        CheckConstraint(
+            f"(state IN ({_sql_list(ACTIVE_STATES)})) = (finished_at IS NULL)", name="ended_has_finished_at"
+        ),
+        Index("ix_jobs_owner_id_id", "owner_id", "id"),
+        Index("ix_jobs_queued", "id", postgresql_where=text("state = 'queued'")),
+        Index("ix_jobs_running_lease", "lease_expires_at", postgresql_where=text("state = 'running'")),
+        Index(
+            "ix_jobs_unswept",
+            "finished_at",
+            postgresql_where=text("finished_at IS NOT NULL AND objects_swept_at IS NULL"),
+        ),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=new_id)
+    # Null where authentication is off: the job belongs to whoever can reach the service.
+    owner_id: Mapped[UUID | None] = mapped_column(ForeignKey("api_keys.id"))
+    spec: Mapped[dict[str, Any]]
+    spec_digest: Mapped[str] = mapped_column(String(64))
+    labels: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    deadline_seconds: Mapped[int] = mapped_column(Integer)
+
+    state: Mapped[str] = mapped_column(String(16), server_default=text("'queued'"))
+    # How often a worker has begun; 0 until the first claim.
+    attempt: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    lease_token: Mapped[UUID | None]
+    lease_expires_at: Mapped[datetime | None]
+    worker: Mapped[str | None]
+    cancel_requested_at: Mapped[datetime | None]
+
+    stage: Mapped[str | None] = mapped_column(String(CODE_LENGTH))
+    stage_done: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    stage_total: Mapped[int | None] = mapped_column(BigInteger)
+    stage_unit: Mapped[str | None] = mapped_column(String(32))
+    last_seen_at: Mapped[datetime | None]
+
+    failure: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    # The number of the job's latest event. Raised under the row's lock, so events have no gaps.
+    event_count: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    # When the latest attempt began; the deadline counts from here.
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    # When the objects of all attempts but the successful one were deleted.
+    objects_swept_at: Mapped[datetime | None]
+
+    artifact: Mapped["Artifact | None"] = relationship(lazy="raise", passive_deletes=True)
+
+
+class JobEvent(Base):
+    """Something that happened to a job; numbers of a job run 1, 2, 3, ... in order of commit."""
+
+    __tablename__ = "job_events"
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    attempt: Mapped[int] = mapped_column(Integer)
+    type: Mapped[str] = mapped_column(String(CODE_LENGTH))
+    payload: Mapped[dict[str, Any]]
+    at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class JobMetric(Base):
+    """A measured figure; `number` is that of the event which brought it."""
+
+    __tablename__ = "job_metrics"
+    __table_args__ = (CheckConstraint("(value IS NULL) = (reason IS NOT NULL)", name="value_or_reason"),)
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    attempt: Mapped[int] = mapped_column(Integer)
+    name: Mapped[str] = mapped_column(String(128))
+    value: Mapped[float | None]
+    # Why there is no value, e.g. "infinite": JSON has no word for that.
+    reason: Mapped[str | None] = mapped_column(String(CODE_LENGTH))
+    detail: Mapped[dict[str, Any]]
+    at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class Artifact(Base):
+    """The result of a job. This row is the commit point: objects without it do not count."""
+
+    __tablename__ = "artifacts"
+    __table_args__ = (
+        CheckConstraint("total_bytes >= 0", name="total_bytes_not_negative"),
+        Index("ix_artifacts_stored", "expires_at", postgresql_where=text("objects_deleted_at IS NULL")),
+    )
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer)
+    prefix: Mapped[str]
+    manifest: Mapped[dict[str, Any]]
+    total_bytes: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    expires_at: Mapped[datetime | None]
+    objects_deleted_at: Mapped[datetime | None]
+
+
+class OutboxMessage(Base):
+    """A wake-up for the workers, written with the change that calls for it and sent afterwards.
+
+    One row a job and topic: a later wake-up takes the place of the earlier one.
+    """
+
+    __tablename__ = "outbox"
+    __table_args__ = (
+        Index("ix_outbox_unsent", "available_at", postgresql_where=text("sent_at IS NULL")),
+        UniqueConstraint("job_id", "topic"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    topic: Mapped[str] = mapped_column(String(CODE_LENGTH))
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    # Not to be sent earlier: a job tried again waits a while.
+    available_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    sent_at: Mapped[datetime | None]
+    sends: Mapped[int] = mapped_column(Integer, server_default=text("0"))

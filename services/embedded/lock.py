@@ -1,0 +1,30 @@
+"""One stack at a time in a data folder."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from services.embedded.errors import FolderInUseError
+
+
+@contextmanager
+def locked(data_folder: Path) -> Iterator[None]:
+    """No other process holds `data_folder` during the body; the kernel lets go if we are killed.
+
+    Raises:
+        FolderInUseError: another process holds it.
+    """
+    descriptor = os.open(data_folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            raise FolderInUseError(f"Process {holder} runs its stack in {data_folder}.") from error
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)

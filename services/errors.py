@@ -1,0 +1,198 @@
+"""The errors of the service, beside those of the core (`ghosted_core.errors`).
+
+GhostedError
+├── ServiceError                  carries the HTTP status it is answered with
+│   ├── InvalidRequestError       422  a field of the request is wrong
+│   │   ├── LocalPathRefusedError      a path of this machine in a request
+│   │   └── UnknownAliasError          an alias that the catalog does not hold
+│   ├── UnauthenticatedError      401
+│   ├── RouteNotFoundError        404
+│   ├── JobNotFoundError          404  no such job, or one of another key
+│   ├── MethodNotAllowedError     405
+│   ├── JobFinishedError          409  too late to cancel
+│   ├── ArtifactNotReadyError     409
+│   ├── ArtifactExpiredError      410
+│   ├── BodyTooLargeError         413
+│   ├── MediaTypeError            415
+│   ├── BadRequestError           400  not HTTP or JSON as it should be
+│   └── UnavailableError          503  a part that the service stands on does not answer
+│       ├── DatabaseUnavailableError
+│       ├── BrokerUnavailableError
+│       └── StorageUnavailableError
+├── WorkerLostError               every attempt lost its worker
+├── DeadlineExceededError         the job ran longer than it may
+├── LeaseLostError                another attempt owns the job
+└── TransitionError               a move that the table of states does not hold
+"""
+
+from typing import ClassVar
+
+from ghosted_core.errors import GhostedError
+
+
+class ServiceError(GhostedError):
+    """A request that cannot be served."""
+
+    code = "service"
+    status: ClassVar[int] = 500
+
+    def __init__(self, message: str, *, field: str | None = None, advice: str | None = None) -> None:
+        super().__init__(message, advice=advice)
+        self.field = field
+
+
+class BadRequestError(ServiceError):
+    """The request is not what HTTP or JSON ask for."""
+
+    code = "bad_request"
+    status = 400
+    advice = "Send a JSON object, encoded in UTF-8."
+
+
+class UnauthenticatedError(ServiceError):
+    """No key, or none that is in use."""
+
+    code = "unauthenticated"
+    status = 401
+    advice = "Send a valid key in the header 'Authorization: Bearer ...'."
+
+
+class RouteNotFoundError(ServiceError):
+    """The service has nothing at this path."""
+
+    code = "route_not_found"
+    status = 404
+    advice = "The paths are listed in /openapi.json."
+
+
+class JobNotFoundError(ServiceError):
+    """No such job, or it belongs to another key: the answer does not tell which."""
+
+    code = "job_not_found"
+    status = 404
+    advice = "Check the id and the key; GET /v1/jobs lists the jobs of your key."
+
+
+class MethodNotAllowedError(ServiceError):
+    """The path exists, but not with this method."""
+
+    code = "method_not_allowed"
+    status = 405
+    advice = "The methods of each path are listed in /openapi.json."
+
+
+class JobFinishedError(ServiceError):
+    """The job has ended; nothing is left to cancel."""
+
+    code = "job_finished"
+    status = 409
+    advice = "Read the job to see how it ended."
+
+
+class ArtifactNotReadyError(ServiceError):
+    """The job has no artifact: it has not ended, or not ended well."""
+
+    code = "artifact_not_ready"
+    status = 409
+    advice = "Wait until the job's state is 'succeeded'."
+
+
+class ArtifactExpiredError(ServiceError):
+    """The artifact was kept as long as promised and is deleted."""
+
+    code = "artifact_expired"
+    status = 410
+    advice = "Submit the same spec again: it decides the result."
+
+
+class BodyTooLargeError(ServiceError):
+    """The request's body is longer than the service reads."""
+
+    code = "body_too_large"
+    status = 413
+    advice = "Send fewer or shorter prompts and labels."
+
+
+class MediaTypeError(ServiceError):
+    """The body is not said to be JSON."""
+
+    code = "unsupported_media_type"
+    status = 415
+    advice = "Send the header 'Content-Type: application/json'."
+
+
+class InvalidRequestError(ServiceError):
+    """A field of the request is missing, unknown or out of range."""
+
+    code = "invalid_request"
+    status = 422
+    advice = "Correct the named field and send the request again."
+
+
+class LocalPathRefusedError(InvalidRequestError):
+    """A request names a path of the server's machine."""
+
+    code = "local_path_refused"
+    advice = "Name a Hub repository 'owner/name' or an alias of this service's catalog."
+
+
+class UnknownAliasError(InvalidRequestError):
+    """This service's catalog holds nothing of that name."""
+
+    code = "unknown_alias"
+    advice = "Use one of the aliases listed in the message, or ask the operator to add yours."
+
+
+class UnavailableError(ServiceError):
+    """A part that the service stands on does not answer."""
+
+    code = "unavailable"
+    status = 503
+    retryable = True
+    advice = "Try again in a few seconds; GET /readyz says what is missing."
+
+
+class DatabaseUnavailableError(UnavailableError):
+    """The database does not answer or refuses the transaction."""
+
+    code = "database_unavailable"
+
+
+class BrokerUnavailableError(UnavailableError):
+    """The broker does not answer. Jobs are safe: they wait in the database."""
+
+    code = "broker_unavailable"
+
+
+class StorageUnavailableError(UnavailableError):
+    """The object store does not answer or refuses the request."""
+
+    code = "storage_unavailable"
+
+
+class WorkerLostError(GhostedError):
+    """Every attempt lost its worker: the machine died, or the process was killed."""
+
+    code = "worker_lost"
+    retryable = True
+    advice = "Submit again; if it recurs, the model needs more memory than the workers have."
+
+
+class DeadlineExceededError(GhostedError):
+    """The job ran longer than its deadline allows."""
+
+    code = "deadline_exceeded"
+    advice = "Submit with a longer 'deadline_seconds', or with less calibration and evaluation text."
+
+
+class LeaseLostError(GhostedError):
+    """The lease of this attempt is over; whatever it still writes must not count."""
+
+    code = "lease_lost"
+    advice = "Stop the attempt: the job has ended or another attempt owns it."
+
+
+class TransitionError(GhostedError):
+    """The table of states holds no such move."""
+
+    code = "transition"

@@ -1,0 +1,1 @@
+"""Jobs: their states, their rows, what the API shows of them."""

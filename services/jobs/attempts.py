@@ -1,0 +1,265 @@
+"""What a worker may do to a job: claim it, report on it under the fence, finish it.
+
+Every write names the attempt and its lease token. A worker that lost its lease changes nothing
+and gets a LeaseLostError. All times are the database's own: one clock for all machines.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import ColumnElement, func, insert
+
+from services.db.models import Artifact, Job, JobMetric
+from services.db.sessions import WriteSession
+from services.errors import LeaseLostError
+from services.jobs.failures import Failure, RetryPolicy, state_after_lost_attempt
+from services.jobs.rows import NO_LEASE, NO_STAGE, add_wake_up, change, change_with_event, move, seconds
+from services.jobs.states import JobState
+from services.jobs.values import figure, storable
+
+
+@dataclass(frozen=True)
+class Fence:
+    """The right to write to a job: who holds it names the attempt and the token of its lease."""
+
+    job_id: UUID
+    attempt: int
+    lease_token: UUID
+
+    def holds(self) -> tuple[ColumnElement[bool], ...]:
+        """The condition under which a write counts."""
+        return (
+            Job.id == self.job_id,
+            Job.attempt == self.attempt,
+            Job.lease_token == self.lease_token,
+            Job.state == JobState.RUNNING,
+        )
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A job that is now this worker's: what to do, until when, and the fence to write under."""
+
+    fence: Fence
+    spec: Mapping[str, Any]
+    spec_digest: str
+    lease_expires_at: datetime
+    deadline_at: datetime
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What a renewal learnt: until when the lease now holds, and whether the user wants an end."""
+
+    expires_at: datetime
+    cancel_requested: bool
+
+
+@dataclass(frozen=True)
+class NewArtifact:
+    """What was uploaded and verified: where it lies, what it holds, how long it is kept."""
+
+    prefix: str
+    manifest: Mapping[str, Any]
+    total_bytes: int
+    keep_days: int | None = None
+
+
+def claim(session: WriteSession, job_id: UUID, *, lease_seconds: float, worker: str) -> Claimed | None:
+    """The queued job runs, as a new attempt under a fresh lease; None if it is not to be had."""
+    token = uuid4()
+    values = {
+        **NO_STAGE,
+        "attempt": Job.attempt + 1,
+        "lease_token": token,
+        "lease_expires_at": func.now() + seconds(lease_seconds),
+        "started_at": func.now(),
+        "last_seen_at": func.now(),
+        "worker": worker,
+    }
+    job = move(session, (Job.id == job_id,), JobState.QUEUED, JobState.RUNNING, values, {"worker": worker})
+    return None if job is None else _claimed(job, token)
+
+
+def _claimed(job: Job, token: UUID) -> Claimed:
+    if job.lease_expires_at is None or job.started_at is None:
+        raise LeaseLostError(f"job {job.id} was claimed without a lease")
+    return Claimed(
+        fence=Fence(job.id, job.attempt, token),
+        spec=job.spec,
+        spec_digest=job.spec_digest,
+        lease_expires_at=job.lease_expires_at,
+        deadline_at=job.started_at + timedelta(seconds=job.deadline_seconds),
+    )
+
+
+def renew_lease(session: WriteSession, fence: Fence, *, lease_seconds: float) -> Lease:
+    """The lease holds for `lease_seconds` from now.
+
+    Raises:
+        LeaseLostError: the job has ended or another attempt owns it.
+    """
+    values = {"lease_expires_at": func.now() + seconds(lease_seconds), "last_seen_at": func.now()}
+    job = _held(fence, change(session, fence.holds(), values))
+    if job.lease_expires_at is None:
+        raise LeaseLostError(f"job {job.id} runs without a lease")
+    return Lease(job.lease_expires_at, job.cancel_requested_at is not None)
+
+
+def record_event(session: WriteSession, fence: Fence, event: str, payload: Mapping[str, Any]) -> int:
+    """The job has one event more; returns its number.
+
+    Raises:
+        LeaseLostError: the job has ended or another attempt owns it.
+    """
+    values = {"last_seen_at": func.now()}
+    job = change_with_event(session, fence.holds(), values, event=event, payload=payload)
+    return _held(fence, job).event_count
+
+
+def record_stage(
+    session: WriteSession, fence: Fence, stage: str, *, total: int | None = None, unit: str = "tokens"
+) -> int:
+    """The job is at the beginning of `stage`, which counts `total` of `unit`; returns the event's number.
+
+    Raises:
+        LeaseLostError: the job has ended or another attempt owns it.
+    """
+    values = {
+        "stage": stage,
+        "stage_done": 0,
+        "stage_total": total,
+        "stage_unit": unit,
+        "last_seen_at": func.now(),
+    }
+    payload = {"stage": stage, "total": total, "unit": unit}
+    job = change_with_event(session, fence.holds(), values, event="stage_started", payload=payload)
+    return _held(fence, job).event_count
+
+
+def record_progress(session: WriteSession, fence: Fence, stage: str, done: int) -> None:
+    """`done` of the stage's total is behind the job. No event: progress is a level, not a history.
+
+    Raises:
+        LeaseLostError: the job has ended or another attempt owns it.
+    """
+    values = {"stage": stage, "stage_done": done, "last_seen_at": func.now()}
+    _held(fence, change(session, fence.holds(), values))
+
+
+def record_metric(
+    session: WriteSession, fence: Fence, name: str, value: float | None, detail: Mapping[str, Any]
+) -> int:
+    """The job has one figure more, and an event with it; returns the event's number.
+
+    A value that JSON cannot say (infinite, not a number) is stored as null with the reason.
+
+    Raises:
+        LeaseLostError: the job has ended or another attempt owns it.
+    """
+    measured = figure(value)
+    payload = {"name": name, "value": measured.value, "reason": measured.reason, "detail": dict(detail)}
+    number = record_event(session, fence, "metric", payload)
+    session.execute(
+        insert(JobMetric).values(
+            job_id=fence.job_id,
+            number=number,
+            attempt=fence.attempt,
+            name=name,
+            value=measured.value,
+            reason=measured.reason,
+            detail=storable(dict(detail)),
+        )
+    )
+    return number
+
+
+def finish_succeeded(session: WriteSession, fence: Fence, artifact: NewArtifact) -> None:
+    """The job has succeeded and owns the artifact: both or neither, in the caller's transaction.
+
+    Raises:
+        LeaseLostError: the job has ended or another attempt owns it.
+    """
+    payload = {"total_bytes": artifact.total_bytes}
+    _finish(session, fence, JobState.SUCCEEDED, {}, payload)
+    expires_at = None if artifact.keep_days is None else func.now() + seconds(artifact.keep_days * 86400)
+    session.execute(
+        insert(Artifact).values(
+            job_id=fence.job_id,
+            attempt=fence.attempt,
+            prefix=artifact.prefix,
+            manifest=storable(dict(artifact.manifest)),
+            total_bytes=artifact.total_bytes,
+            expires_at=expires_at,
+        )
+    )
+
+
+def finish_failed(session: WriteSession, fence: Fence, failure: Failure) -> None:
+    """The job has failed for good, and says why.
+
+    Raises:
+        LeaseLostError: the job has ended or another attempt owns it.
+    """
+    told = storable(replace(failure, attempt=fence.attempt).to_json())
+    _finish(session, fence, JobState.FAILED, {"failure": told}, told)
+
+
+def finish_cancelled(session: WriteSession, fence: Fence, *, reason: str = "requested") -> None:
+    """The job has ended because its user wanted so.
+
+    Raises:
+        LeaseLostError: the job has ended or another attempt owns it.
+    """
+    _finish(session, fence, JobState.CANCELLED, {}, {"reason": reason})
+
+
+def requeue(session: WriteSession, fence: Fence, *, cause: str, delay_seconds: float) -> None:
+    """The job waits for another attempt, and the workers will be told after `delay_seconds`.
+
+    Raises:
+        LeaseLostError: the job has ended or another attempt owns it.
+    """
+    values = {**NO_LEASE, **NO_STAGE}
+    payload = {"cause": cause, "delay_seconds": delay_seconds}
+    job = move(session, fence.holds(), JobState.RUNNING, JobState.QUEUED, values, payload)
+    add_wake_up(session, _held(fence, job), delay_seconds=delay_seconds)
+
+
+def end_lost_attempt(
+    session: WriteSession, fence: Fence, failure: Failure, policy: RetryPolicy, *, cancel_requested: bool
+) -> JobState:
+    """The attempt is over without a result: the job waits for another, or has ended. Returns its state.
+
+    Raises:
+        LeaseLostError: the job has ended or another attempt owns it.
+    """
+    target = state_after_lost_attempt(fence.attempt, cancel_requested=cancel_requested, policy=policy)
+    if target is JobState.CANCELLED:
+        finish_cancelled(session, fence)
+    elif target is JobState.FAILED:
+        finish_failed(session, fence, failure)
+    else:
+        delay = policy.delay_after(fence.attempt)
+        requeue(session, fence, cause=failure.code, delay_seconds=delay)
+    return target
+
+
+def _finish(
+    session: WriteSession,
+    fence: Fence,
+    target: JobState,
+    values: Mapping[str, Any],
+    payload: Mapping[str, Any],
+) -> None:
+    ending = {**NO_LEASE, **values, "finished_at": func.now()}
+    _held(fence, move(session, fence.holds(), JobState.RUNNING, target, ending, payload))
+
+
+def _held(fence: Fence, job: Job | None) -> Job:
+    if job is None:
+        raise LeaseLostError(f"attempt {fence.attempt} of job {fence.job_id} no longer holds its lease")
+    return job

@@ -1,0 +1,74 @@
+"""What a submission does, before and in its transaction."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ghosted_core.catalog import Catalog
+from ghosted_core.errors import DataNotFoundError, ModelNotFoundError
+from ghosted_core.spec import CatalogModel, CatalogText, JobSpec, LocalModel, LocalText
+from services.config import Settings
+from services.db.models import Job
+from services.db.sessions import WriteSession
+from services.errors import InvalidRequestError, LocalPathRefusedError, UnknownAliasError
+from services.jobs import repository
+from services.jobs.repository import NewJob
+from services.jobs.rows import add_wake_up
+from services.jobs.values import storable
+
+
+def submit(session: WriteSession, new: NewJob) -> Job:
+    """A queued job and the wake-up that will start it exist together, or neither does."""
+    job = repository.add(session, new)
+    add_wake_up(session, job)
+    return job
+
+
+def check_spec(spec: JobSpec, catalog: Catalog) -> None:
+    """Return if a user of the service may ask for this.
+
+    Raises:
+        LocalPathRefusedError: it names a path of this machine.
+        UnknownAliasError: it names an alias that the catalog does not hold.
+        InvalidRequestError: it holds text that cannot be stored.
+    """
+    for field, reference in _references(spec):
+        _check_reference(field, reference, catalog)
+    if storable(spec.model_dump(mode="json")) != spec.model_dump(mode="json"):
+        raise InvalidRequestError("the request holds a character that cannot be stored (U+0000)")
+
+
+def deadline_seconds(wanted: int | None, settings: Settings) -> int:
+    """How long the job may run.
+
+    Raises:
+        InvalidRequestError: longer was asked for than the operator allows.
+    """
+    if wanted is None:
+        return settings.deadline_default_seconds
+    if wanted > settings.deadline_max_seconds:
+        limit = settings.deadline_max_seconds
+        raise InvalidRequestError(f"{wanted} s is more than {limit} s", field="deadline_seconds")
+    return wanted
+
+
+def _references(spec: JobSpec) -> Iterator[tuple[str, Any]]:
+    yield "model", spec.model
+    yield "calibration.dataset", spec.calibration.dataset
+    if spec.evaluation is not None and spec.evaluation.dataset is not None:
+        yield "evaluation.dataset", spec.evaluation.dataset
+
+
+def _check_reference(field: str, reference: Any, catalog: Catalog) -> None:
+    if isinstance(reference, LocalModel | LocalText):
+        raise LocalPathRefusedError("paths of the server's machine are not accepted", field=field)
+    if isinstance(reference, CatalogModel):
+        _look_up(field, catalog.model, reference.alias)
+    if isinstance(reference, CatalogText):
+        _look_up(field, catalog.text, reference.alias)
+
+
+def _look_up(field: str, find: Callable[[str], object], alias: str) -> None:
+    try:
+        find(alias)
+    except (ModelNotFoundError, DataNotFoundError) as error:
+        raise UnknownAliasError(error.message, field=field, advice=error.hint) from error

@@ -1,0 +1,68 @@
+"""Repairs what was lost on the way: jobs whose worker is gone, wake-ups that nobody followed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import func, select, update
+
+from services.db.models import Job, OutboxMessage
+from services.db.sessions import WriteSession
+from services.errors import WorkerLostError
+from services.jobs.attempts import Fence, end_lost_attempt
+from services.jobs.failures import RetryPolicy, failure_of
+from services.jobs.rows import seconds
+from services.jobs.states import JobState
+
+# Each further sending of the same wake-up waits twice as long, up to this many doublings: a
+# long queue must not fill the broker with copies.
+MOST_DOUBLINGS = 6
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What became of a job whose lease ran out."""
+
+    job_id: UUID
+    attempt: int
+    state: JobState
+
+
+def end_expired_attempts(session: WriteSession, policy: RetryPolicy, *, limit: int = 100) -> list[Ended]:
+    """At most `limit` running jobs whose lease ran out wait again, or have failed or are cancelled."""
+    query = (
+        select(Job)
+        .where(Job.state == JobState.RUNNING, Job.lease_expires_at < func.now())
+        .order_by(Job.lease_expires_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    return [_end(session, job, policy) for job in session.scalars(query).all()]
+
+
+def _end(session: WriteSession, job: Job, policy: RetryPolicy) -> Ended:
+    if job.lease_token is None:
+        raise WorkerLostError(f"job {job.id} runs without a lease")
+    fence = Fence(job.id, job.attempt, job.lease_token)
+    lost = WorkerLostError(f"attempt {job.attempt} lost its worker '{job.worker}' and was the last allowed")
+    failure = failure_of(lost, stage=job.stage)
+    cancel_requested = job.cancel_requested_at is not None
+    state = end_lost_attempt(session, fence, failure, policy, cancel_requested=cancel_requested)
+    return Ended(fence.job_id, fence.attempt, state)
+
+
+def republish_unclaimed(session: WriteSession, *, after_seconds: float) -> Sequence[UUID]:
+    """Wake-ups of queued jobs that were sent but not followed for a while are unsent again."""
+    doublings = func.least(OutboxMessage.sends - 1, MOST_DOUBLINGS)
+    patience = seconds(after_seconds * func.power(2, doublings))
+    statement = (
+        update(OutboxMessage)
+        .where(
+            OutboxMessage.sent_at < func.now() - patience,
+            OutboxMessage.job_id.in_(select(Job.id).where(Job.state == JobState.QUEUED)),
+        )
+        .values(sent_at=None)
+        .returning(OutboxMessage.job_id)
+        .execution_options(synchronize_session=False)
+    )
+    return session.scalars(statement).all()

@@ -1,0 +1,23 @@
+"""Relays and sweeps with the settings of the environment."""
+
+import logging
+import signal
+from threading import Event
+
+from services.config import load_settings
+from services.outbox.loop import run
+
+
+def main() -> None:
+    """Work until SIGTERM or SIGINT."""
+    settings = load_settings()
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    stop = Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: stop.set())
+    logging.getLogger(__name__).info("relay and sweeper run")
+    run(settings, stop)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""Takes jobs with the settings of the environment: `python -m worker`."""
+
+import logging
+
+from worker.app import create_app
+from worker.config import load_worker_settings
+
+# Nobody listens to what workers tell each other.
+SILENT = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+
+
+def main() -> None:
+    """Work until SIGTERM or SIGINT; a running job then waits for another worker."""
+    settings = load_worker_settings()
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    create_app(settings).worker_main(["worker", f"--loglevel={settings.log_level}", *SILENT])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The Celery application of a worker."""
+
+import logging
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+import billiard
+from celery import Celery
+from celery.signals import worker_process_init, worker_shutting_down
+
+from services.leash import tie_to
+from services.outbox.publisher import QUEUE
+from worker.config import WorkerSettings
+from worker.tasks import register
+
+logger = logging.getLogger(__name__)
+
+
+def create_app(settings: WorkerSettings) -> Celery:
+    """An application that takes one job at a time, JSON only, and stores no results."""
+    app = Celery("ghosted", broker=settings.redis_url.get_secret_value(), set_as_current=False)
+    app.conf.update(
+        task_serializer="json",
+        accept_content=["json"],
+        task_ignore_result=True,
+        # Early: the row in the database is the job. A message lost with its worker is sent again.
+        task_acks_late=False,
+        task_default_queue=QUEUE,
+        worker_pool="prefork",
+        worker_concurrency=1,
+        # A message taken ahead would wait behind a job of hours while other workers idle.
+        worker_prefetch_multiplier=1,
+        worker_disable_prefetch=True,
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={
+            "socket_timeout": 30,
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+            "health_check_interval": 10,
+        },
+    )
+    shutdown = threading.Event()
+    register(app, settings, shutdown)
+    _obey_shutdown(shutdown)
+    return app
+
+
+def _obey_shutdown(shutdown: threading.Event) -> None:
+    """When the worker is told to end, its running job is given back to the queue at once.
+
+    Celery would wait for the job, which may take hours. The pool's process, a fork that has its own
+    copy of `shutdown`, learns of it by a signal.
+    """
+
+    def tell_pool(**_: Any) -> None:
+        for child in billiard.active_children():
+            os.kill(child.pid, signal.SIGTERM)
+
+    def listen(**_: Any) -> None:
+        signal.signal(signal.SIGTERM, obey)
+        # If the worker itself is killed, so that it tells nobody, the kernel does.
+        tie_to(os.getppid(), signal.SIGTERM)
+
+    def obey(_number: int, _frame: FrameType | None) -> None:
+        shutdown.set()
+
+    worker_shutting_down.connect(tell_pool, weak=False)
+    worker_process_init.connect(listen, weak=False)

@@ -1,0 +1,49 @@
+"""The errors of running a job, beside those of the core and of the service.
+
+GhostedError
+├── OutOfMemoryError     the device or the machine has too little memory
+├── RunnerCrashedError   the job's process ended with a fault of ours
+└── UploadChangedError   the store gave back other bytes than it got
+"""
+
+from enum import StrEnum
+
+from ghosted_core.errors import GhostedError
+
+
+class OutOfMemoryError(GhostedError):
+    """The device or the machine has too little memory for this job."""
+
+    code = "out_of_memory"
+    advice = "Use shorter calibration and evaluation windows, a smaller model or dtype bfloat16."
+
+
+class RunnerCrashedError(GhostedError):
+    """The job's process ended without saying why, or spoke nonsense."""
+
+    code = "internal"
+
+
+class UploadChangedError(GhostedError):
+    """The object store does not hold, or gave back, what was sent to it."""
+
+    code = "upload_changed"
+    advice = "Submit again; if it recurs, the object store is at fault."
+    retryable = True
+
+
+class StopReason(StrEnum):
+    """Why a running attempt is to end."""
+
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    LEASE_LOST = "lease_lost"
+    SHUTDOWN = "shutdown"
+
+
+class StoppedError(Exception):
+    """The attempt was told to stop."""
+
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason

@@ -1,0 +1,116 @@
+"""What an attempt writes about itself, under its fence."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy.exc import OperationalError
+
+from ghosted_core.recorder import (
+    Event,
+    Logged,
+    MetricMeasured,
+    StageFinished,
+    StageProgressed,
+    StageStarted,
+)
+from services.db.sessions import Database, WriteSession
+from services.errors import DatabaseUnavailableError
+from services.jobs import attempts
+from services.jobs.attempts import Fence
+
+T = TypeVar("T")
+
+# A database that restarts is back within these; a longer absence ends the attempt.
+RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
+PROGRESS_SECONDS = 0.5
+LOG_LIMIT = 1000
+MESSAGE_LIMIT = 2000
+DETAIL_LIMIT = 128
+
+logger = logging.getLogger(__name__)
+
+
+class Ledger:
+    """Writes an attempt's events; remembers the stage it is in.
+
+    `private` is a folder whose path users are not told.
+    """
+
+    def __init__(self, database: Database, fence: Fence, private: Path) -> None:
+        self._database = database
+        self._fence = fence
+        self._private = private
+        self._progress_due = 0.0
+        self._logged = 0
+        self.stage: str | None = None
+
+    def write(self, action: Callable[[WriteSession, Fence], T]) -> T:
+        """What `action` returned, in a transaction that was committed.
+
+        Raises:
+            LeaseLostError: the attempt no longer owns the job.
+            DatabaseUnavailableError: the database did not come back in time.
+        """
+        for wait_seconds in (*RETRY_SECONDS, None):
+            try:
+                with self._database.write() as session:
+                    return action(session, self._fence)
+            except OperationalError as error:
+                if wait_seconds is None:
+                    raise DatabaseUnavailableError("the database does not answer") from error
+                time.sleep(wait_seconds)
+        raise DatabaseUnavailableError("the database does not answer")
+
+    def begin(self, stage: str, *, total: int | None = None, unit: str = "tokens") -> None:
+        """The job is at the beginning of `stage`."""
+        self.stage = stage
+        self._progress_due = 0.0
+        self.write(
+            lambda session, fence: attempts.record_stage(session, fence, stage, total=total, unit=unit)
+        )
+
+    def progress(self, stage: str, done: int) -> None:
+        """`done` of the stage is behind the job; told at most twice a second."""
+        now = time.monotonic()
+        if now >= self._progress_due:
+            self._progress_due = now + PROGRESS_SECONDS
+            self.write(lambda session, fence: attempts.record_progress(session, fence, stage, done))
+
+    def finished(self, stage: str, seconds: float, peak_memory_bytes: int | None = None) -> None:
+        """`stage` is over, after `seconds`."""
+        payload = {"stage": stage, "seconds": seconds, "peak_memory_bytes": peak_memory_bytes}
+        self._event("stage_finished", payload)
+
+    def record(self, event: Event) -> None:
+        """Write down what the runner said."""
+        if isinstance(event, StageStarted):
+            self.begin(event.stage, total=event.total, unit=event.unit[:32])
+        elif isinstance(event, StageProgressed):
+            self.progress(event.stage, event.done)
+        elif isinstance(event, StageFinished):
+            self.finished(event.stage, event.seconds, event.peak_memory_bytes)
+        elif isinstance(event, MetricMeasured):
+            self._metric(event)
+        else:
+            self._log(event)
+
+    def public(self, text: str) -> str:
+        """`text` without the private folder's path, and not endless."""
+        return text.replace(str(self._private), "(scratch)")[:MESSAGE_LIMIT]
+
+    def _metric(self, event: MetricMeasured) -> None:
+        name = event.name[:DETAIL_LIMIT]
+        self.write(
+            lambda session, fence: attempts.record_metric(session, fence, name, event.value, event.detail)
+        )
+
+    def _log(self, event: Logged) -> None:
+        self._logged += 1
+        if self._logged <= LOG_LIMIT:
+            self._event("log", {"level": event.level[:16], "message": self.public(event.message)})
+
+    def _event(self, kind: str, payload: dict[str, object]) -> None:
+        self.write(lambda session, fence: attempts.record_event(session, fence, kind, payload))

@@ -1,0 +1,108 @@
+"""How a job's process and its supervisor speak: one JSON request, then JSON lines, then an exit code.
+
+A line holds an event of the recorder, or as the last one `result` or `error`. Torch-free.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from ghosted_core.errors import GhostedError
+from ghosted_core.recorder import (
+    Event,
+    Logged,
+    MetricMeasured,
+    StageFinished,
+    StageProgressed,
+    StageStarted,
+)
+from ghosted_core.spec import JobSpec
+from worker.errors import RunnerCrashedError
+
+LINE_LIMIT_BYTES = 1 << 20
+_EVENTS: Mapping[str, TypeAdapter[Any]] = {
+    kind.__name__: TypeAdapter(kind)
+    for kind in (StageStarted, StageProgressed, StageFinished, MetricMeasured, Logged)
+}
+
+
+class ExitCode(IntEnum):
+    """What the end of a job's process means. Any other is a crash, or a kill if negative."""
+
+    OK = 0
+    REFUSED = 10
+    TRANSIENT = 20
+
+
+class Message(BaseModel):
+    """A value that crosses the pipe."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunRequest(Message):
+    """What the runner is to do."""
+
+    spec: JobSpec
+    out: Path
+    cache: Path
+    device: str
+
+
+class VerifyRequest(Message):
+    """What the verifier is to look at."""
+
+    folder: Path
+    device: str
+
+
+class Result(Message):
+    """The work is done."""
+
+
+class Fault(Message):
+    """The work cannot be done; the words are for the user."""
+
+    code: str
+    message: str
+    advice: str
+    retryable: bool
+
+    @classmethod
+    def of(cls, error: GhostedError) -> "Fault":
+        """`error` as it crosses the pipe."""
+        return cls(code=error.code, message=error.message, advice=error.hint, retryable=error.retryable)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The last thing that a process said, if it said anything, and its exit code (negative: a signal)."""
+
+    last: Result | Fault | None
+    exit_code: int
+
+
+def read_line(line: bytes) -> Event | Result | Fault:
+    """What a line says.
+
+    Raises:
+        RunnerCrashedError: it is none of ours.
+    """
+    try:
+        body = json.loads(line)
+        if "event" in body:
+            return _read_event(body)
+        return Result() if "result" in body else Fault.model_validate(body["error"])
+    except (ValueError, ValidationError, KeyError, TypeError) as error:
+        raise RunnerCrashedError("the job's process wrote a line that is not of the protocol") from error
+
+
+def _read_event(body: Any) -> Event:
+    kind = body.pop("event")
+    event: Event = _EVENTS[kind].validate_python(body)
+    return event
