@@ -62,7 +62,8 @@ def _obey_shutdown(shutdown: threading.Event) -> None:
 
     def tell_pool(**_: Any) -> None:
         for child in billiard.active_children():
-            os.kill(child.pid, signal.SIGTERM)
+            if child.pid is not None:
+                os.kill(child.pid, signal.SIGTERM)
 
     def listen(**_: Any) -> None:
         signal.signal(signal.SIGTERM, obey)

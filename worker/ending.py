@@ -32,7 +32,7 @@ def conclude_stopped(ledger: Ledger, reason: StopReason) -> None:
         LeaseLostError: `reason` says so, or it turns out.
     """
     if reason is StopReason.CANCELLED:
-        ledger.write(lambda session, fence: attempts.finish_cancelled(session, fence))
+        ledger.write(attempts.finish_cancelled)
     elif reason is StopReason.DEADLINE:
         late = DeadlineExceededError("the job ran longer than its deadline allows")
         failure = failure_of(late, stage=ledger.stage)

@@ -36,7 +36,7 @@ class Scratch:
 
 @contextmanager
 def open_scratch(parent: Path | None) -> Iterator[Scratch]:
-    """An empty folder with mode 0700 in `parent` (None: the system's); those of killed workers are removed."""
+    """An empty private folder in `parent` (None: the system's); those of killed workers are removed."""
     root = parent or Path(tempfile.gettempdir())
     root.mkdir(parents=True, exist_ok=True)
     remove_abandoned(root)

@@ -1,0 +1,239 @@
+"""One attempt at a job, on the real database and object store."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import text
+
+from ghosted_core.checkpoint.patched import verify_checkpoint
+from services.artifacts.manifest import Manifest
+from services.jobs import repository
+from services.jobs.states import JobState
+from tests.integration.worker.conftest import EVERYONE, Jobs, Running
+from worker.supervisor import Tools, supervise
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def succeeded(tools: Tools, jobs: Jobs) -> UUID:
+    """A job that went all the way."""
+    job_id = jobs.submit()
+    supervise(tools, job_id)
+    return job_id
+
+
+def test_artifact_is_the_checkpoint(tools: Tools, jobs: Jobs, succeeded: UUID, tmp_path: Path) -> None:
+    """What lies in the store after success is the whole checkpoint, and loads and answers as it should."""
+    artifact = jobs.artifact(succeeded)
+    assert artifact is not None
+    assert artifact.prefix == f"jobs/{succeeded}/1/"
+    manifest = Manifest.model_validate(artifact.manifest)
+    for file in manifest.files:
+        path = tmp_path / "pulled" / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tools.store.download(artifact.prefix + file.path, path)
+    checked = verify_checkpoint(tmp_path / "pulled")
+    assert len(checked.manifest.plan.removed) == 2
+    assert manifest.summary["plan"]["removed"] == list(checked.manifest.plan.removed)
+    assert artifact.total_bytes == sum(file.size_bytes for file in manifest.files)
+
+
+def test_story_is_told(jobs: Jobs, succeeded: UUID) -> None:
+    """The events tell every stage in order, from submission to success, and the row agrees."""
+    job = jobs.read(succeeded)
+    assert (job.state, job.attempt, job.failure, job.lease_token) == (JobState.SUCCEEDED, 1, None, None)
+    events = jobs.events(succeeded)
+    assert [event.number for event in events] == list(range(1, len(events) + 1))
+    stages = [event.payload["stage"] for event in events if event.type == "stage_started"]
+    order = ["load", "score", "calibrate", "solve", "patch", "evaluate", "save", "upload", "verify"]
+    assert stages == order
+    finished = [event.payload["stage"] for event in events if event.type == "stage_finished"]
+    assert finished == order
+    assert [events[0].type, events[1].type, events[-1].type] == ["submitted", "claimed", "succeeded"]
+
+
+def test_metrics_are_kept(jobs: Jobs, succeeded: UUID) -> None:
+    """The perplexities of the three variants are metrics of the job."""
+    with jobs.database.read() as session:
+        metrics = repository.list_metrics(session, jobs.read(succeeded))
+    names = {metric.name for metric in metrics if metric.value is not None and metric.value > 1}
+    assert names >= {"perplexity_dense", "perplexity_pruned", "perplexity_repaired"}
+
+
+def test_nothing_is_left(tools: Tools, succeeded: UUID) -> None:
+    """The scratch folder is gone after success."""
+    assert tools.settings.scratch is not None
+    assert list(tools.settings.scratch.iterdir()) == []
+
+
+def test_second_wake_up_does_nothing(tools: Tools, jobs: Jobs, succeeded: UUID) -> None:
+    """A repeated message for a job that has ended changes nothing."""
+    before = jobs.read(succeeded).event_count
+    supervise(tools, succeeded)
+    assert jobs.read(succeeded).event_count == before
+
+
+def test_unknown_job(tools: Tools) -> None:
+    """A message for a job that does not exist does nothing."""
+    supervise(tools, uuid4())
+
+
+def test_user_error_fails_at_once(tools: Tools, jobs: Jobs) -> None:
+    """A model that is not there fails the job with code, advice and stage; it is not tried again."""
+    job_id = jobs.submit(model={"kind": "local", "path": "/nowhere/model"})
+    supervise(tools, job_id)
+    job = jobs.read(job_id)
+    assert job.state == JobState.FAILED
+    assert job.failure is not None
+    assert job.failure["code"] == "model_not_found"
+    assert (job.failure["stage"], job.failure["attempt"], job.failure["retryable"]) == ("load", 1, False)
+    assert job.failure["advice"]
+
+
+def test_transient_error_is_tried_again(
+    tools: Tools, jobs: Jobs, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Hub that cannot be reached sends the job back to the queue, until the last attempt fails it."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    job_id = jobs.submit(model={"kind": "hub", "id": "owner/name"})
+    start(job_id, max_attempts=2).join()
+    assert (jobs.read(job_id).state, jobs.events(job_id)[-1].payload["cause"]) == (
+        JobState.QUEUED,
+        "hub_unavailable",
+    )
+    start(job_id, max_attempts=2).join()
+    job = jobs.read(job_id)
+    assert (job.state, job.attempt) == (JobState.FAILED, 2)
+    assert job.failure is not None
+    assert (job.failure["code"], job.failure["retryable"]) == ("hub_unavailable", True)
+
+
+def test_killed_runner_is_a_lost_attempt(jobs: Jobs, start: Start) -> None:
+    """A runner ended by SIGKILL, as by the kernel for want of memory, sends the job back to the queue."""
+    running = start(jobs.submit())
+    os.kill(running.process("worker.runner"), signal.SIGKILL)
+    running.join()
+    assert jobs.read(running.job_id).state == JobState.QUEUED
+    assert jobs.events(running.job_id)[-1].payload["cause"] == "worker_lost"
+
+
+def test_cancel_stops_the_runner(jobs: Jobs, start: Start) -> None:
+    """A cancellation ends the process within seconds, and the job is cancelled."""
+    running = start(jobs.submit())
+    running.process("worker.runner")
+    with jobs.database.write() as session:
+        repository.request_cancel(session, EVERYONE, running.job_id)
+    running.join(10)
+    assert jobs.read(running.job_id).state == JobState.CANCELLED
+    assert jobs.artifact(running.job_id) is None
+
+
+def test_deadline_ends_the_job(jobs: Jobs, start: Start) -> None:
+    """A job past its deadline fails with that code."""
+    running = start(jobs.submit(deadline_seconds=1))
+    running.join(15)
+    job = jobs.read(running.job_id)
+    assert job.state == JobState.FAILED
+    assert job.failure is not None
+    assert job.failure["code"] == "deadline_exceeded"
+
+
+def test_lost_lease_stops_the_runner(jobs: Jobs, start: Start) -> None:
+    """An attempt whose job was given to another worker stops, and writes nothing more."""
+    running = start(jobs.submit())
+    running.process("worker.runner")
+    with jobs.database.write() as session:
+        session.execute(text("UPDATE jobs SET lease_token = gen_random_uuid(), attempt = 2"))
+    running.join(15)
+    job = jobs.read(running.job_id)
+    assert (job.state, job.attempt) == (JobState.RUNNING, 2)
+    assert jobs.artifact(running.job_id) is None
+
+
+def test_shutdown_gives_the_job_back(jobs: Jobs, start: Start) -> None:
+    """A worker that is told to end gives its job back to the queue at once."""
+    running = start(jobs.submit())
+    running.process("worker.runner")
+    running.tools.shutdown.set()
+    running.join(15)
+    assert jobs.read(running.job_id).state == JobState.QUEUED
+    assert jobs.events(running.job_id)[-1].payload["cause"] == "worker_stopped"
+
+
+def test_runner_has_no_credentials(jobs: Jobs, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner's environment, arguments and request hold none of the worker's secrets."""
+    settings = start(jobs.submit()).tools.settings
+    secrets = [
+        settings.database_url.get_secret_value(),
+        settings.redis_url.get_secret_value(),
+        settings.s3_secret_key.get_secret_value(),
+        settings.s3_access_key,
+        "a-token-of-the-operator",
+    ]
+    for name in ("GHOSTED_DATABASE_URL", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "UNHEARD_OF"):
+        monkeypatch.setenv(name, secrets[-1])
+    running = start(jobs.submit())
+    process = Path(f"/proc/{running.process('worker.runner')}")
+    seen = (process / "environ").read_text() + (process / "cmdline").read_text()
+    request = next(running.scratch.glob("*/request.json")).read_text()
+    assert "PYTHONPATH" in seen
+    assert not [secret for secret in secrets if secret in seen + request]
+
+
+def test_two_workers_one_job(jobs: Jobs, start: Start) -> None:
+    """Of two workers that get the same message, one runs the job."""
+    job_id = jobs.submit()
+    first, second = start(job_id), start(job_id)
+    for running in (first, second):
+        running.thread.join(60)
+    job = jobs.read(job_id)
+    assert (job.state, job.attempt) == (JobState.SUCCEEDED, 1)
+    assert [event.type for event in jobs.events(job_id)].count("claimed") == 1
+
+
+def test_changed_upload_is_noticed(jobs: Jobs, start: Start) -> None:
+    """A stored object that differs from what was sent never becomes an artifact."""
+    job_id = jobs.submit()
+    stop = threading.Event()
+    running = start(job_id)
+    store = running.tools.store
+
+    def spoil() -> None:
+        key = f"jobs/{job_id}/1/model.safetensors"
+        while not stop.is_set():
+            for found in store.list_objects(f"jobs/{job_id}/"):
+                if found.key == key:
+                    store.client.put_object(Bucket=store.bucket, Key=key, Body=bytes(found.size_bytes))
+
+    spoiler = threading.Thread(target=spoil)
+    spoiler.start()
+    running.join()
+    stop.set()
+    spoiler.join()
+    assert jobs.artifact(job_id) is None
+    assert jobs.events(job_id)[-1].payload["cause"] == "upload_changed"
+
+
+def test_parent_is_free_of_torch() -> None:
+    """Neither the worker's application nor its supervisor loads torch, transformers or FastAPI."""
+    script = (
+        "import sys, worker.app, worker.supervisor, worker.__main__\n"
+        "print([name for name in ('torch', 'transformers', 'fastapi') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    assert done.stdout == "[]\n"
