@@ -38,11 +38,11 @@ def test_plain_lines_are_rare() -> None:
 
 
 def test_a_bar_follows_its_stage() -> None:
-    """The bar of a stage moves with the job and stops with the stage; other events stand above it."""
+    """The bar of a stage is full and stands still once the stage is over; other events stand above it."""
     text = StringIO()
     with Progress(console=Console(file=text, force_terminal=True, width=100, highlight=False)) as progress:
         bars = BarDisplay(progress)
-        seen = [
+        seen: list[Event | Job] = [
             event("stage_started", stage="calibrate", total=100, unit="tokens"),
             event("log", message="a [b] c"),
             job(40),
@@ -51,7 +51,7 @@ def test_a_bar_follows_its_stage() -> None:
         ]
         assert show(seen, bars) == seen[-1]
         (task,) = progress.tasks
-    assert (task.description, task.completed, task.total) == ("calibrate", 40, 100)
+    assert (task.description, task.completed, task.total) == ("calibrate", 100, 100)
     assert task.stop_time is not None
     assert "a [b] c" in text.getvalue()
 
