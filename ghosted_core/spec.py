@@ -8,6 +8,7 @@ is not in it.
 import hashlib
 import json
 import re
+from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -237,6 +238,14 @@ class JobSpec(Frozen):
         # The validator above made sure of it; this is for the type checker.
         return self.layers or 0
 
+    def public(self) -> "JobSpec":
+        """The spec as it may travel inside an artifact: of local paths only the names are left."""
+        fields = self.model_dump(mode="json")
+        for reference in (fields["model"], fields["calibration"]["dataset"], _own_text(fields)):
+            if reference is not None and reference["kind"] == "local":
+                reference["path"] = PurePath(reference["path"]).name
+        return JobSpec.model_validate(fields)
+
     def canonical_json(self) -> str:
         """The spec as JSON with sorted keys and no white space: equal specs, equal text."""
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
@@ -244,6 +253,10 @@ class JobSpec(Frozen):
     def digest(self) -> str:
         """SHA-256 of the canonical JSON, in hexadecimal."""
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()
+
+
+def _own_text(fields: dict[str, Any]) -> dict[str, Any] | None:
+    return (fields["evaluation"] or {}).get("dataset")
 
 
 def is_hub_id(text: str) -> bool:

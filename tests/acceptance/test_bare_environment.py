@@ -80,6 +80,6 @@ def test_it_loads_with_trust_remote_code_alone(
     )
     assert finished.returncode == 0, finished.stderr
     document = json.loads(finished.stdout)
-        expected = load_patched(path)(torch.arange(3, 40)[None]).logits[0, -1].tolist()
+    expected = load_patched(path)(torch.arange(3, 40)[None]).logits[0, -1].tolist()
     assert document["ours"] == []
     assert document["logits"] == pytest.approx(expected, abs=1e-6)

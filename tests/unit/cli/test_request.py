@@ -26,7 +26,7 @@ def test_what_exists_or_looks_like_a_path_is_one(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     Path("here").mkdir()
     for text in ("here", "./gone", "/a/b", "m.gguf"):
-        assert model_reference(text, None) == {"kind": "local", "path": text}
+        assert model_reference(text, None) == {"kind": "local", "path": str(Path(text))}
     assert model_reference("owner/name", "v1") == {"kind": "hub", "id": "owner/name", "revision": "v1"}
     assert model_reference("smollm2-135m-instruct", None) == "smollm2-135m-instruct"
     with pytest.raises(InvalidSpecError, match="neither a folder"):
