@@ -39,7 +39,9 @@ app = typer.Typer(help="Jobs on a Ghosted service.", no_args_is_help=True, prett
 
 @app.command()
 def submit(
-    model: Annotated[str, typer.Argument(help="Hub id owner/name[@revision], or an alias of the service.")],
+    model: Annotated[
+        str, typer.Argument(help="Hub id owner/name or owner/name@revision, or an alias of the service.")
+    ],
     *,
     layers: Annotated[int | None, typer.Option(help="How many layers to remove.")] = None,
     remove: Annotated[str | None, typer.Option(help="Which layers instead: 3,5,8-12 (from 0).")] = None,

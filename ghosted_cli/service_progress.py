@@ -92,6 +92,7 @@ class BarDisplay:
             stage, unit = str(event.payload["stage"]), event.payload.get("unit") or ""
             self.task = self.progress.add_task(stage, total=event.payload.get("total"), unit=unit)
         elif event.type == "stage_finished":
+            self._complete()
             self._end()
         else:
             self._end_unless_running(event)
@@ -100,6 +101,12 @@ class BarDisplay:
     def _end_unless_running(self, event: Event) -> None:
         if event.type not in {"log", "metric"}:
             self._end()
+
+    def _complete(self) -> None:
+        # The last look at the job was before the stage's end.
+        for task in self.progress.tasks:
+            if task.id == self.task and task.total is not None:
+                self.progress.update(task.id, completed=task.total)
 
     def _end(self) -> None:
         if self.task is not None:
