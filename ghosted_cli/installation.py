@@ -3,12 +3,12 @@
 import os
 import signal
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import httpx2
 
 from ghosted_core.errors import InvalidSpecError
 from services.auth import repository as keys
@@ -54,7 +54,7 @@ class Wanted:
     cache: Path
     port: int | None = None
     device: str = "auto"
-    external: External = External()
+    external: External = field(default_factory=External)
 
 
 @contextmanager
@@ -100,7 +100,9 @@ def external_parts(environment: Mapping[str, str]) -> External:
                 advice="Set GHOSTED_S3_ACCESS_KEY and GHOSTED_S3_SECRET_KEY too.",
             ) from missing
         bucket = environment.get("GHOSTED_S3_BUCKET", "ghosted")
-        store = S3Location(endpoint, access, secret, bucket, environment.get("GHOSTED_S3_REGION", "us-east-1"))
+        store = S3Location(
+            endpoint, access, secret, bucket, environment.get("GHOSTED_S3_REGION", "us-east-1")
+        )
     return External(
         database_url=environment.get("GHOSTED_DATABASE_URL") or None,
         redis_url=environment.get("GHOSTED_REDIS_URL") or None,
@@ -173,7 +175,9 @@ def _port(asked: int | None) -> int:
     if asked is None:
         return USUAL_PORT if is_free(USUAL_PORT) else find_free(1)[0]
     if not is_free(asked):
-        raise InvalidSpecError(f"Port {asked} is taken.", advice="Name another, or none: a free one is found.")
+        raise InvalidSpecError(
+            f"Port {asked} is taken.", advice="Name another, or none: a free one is found."
+        )
     return asked
 
 
@@ -215,10 +219,8 @@ def _wait(processes: tuple[Child, ...], url: str, folder: Path) -> None:
 
 def _probe_api(url: str) -> None:
     try:
-        # Our own address, built above.
-        with urllib.request.urlopen(f"{url}/readyz", timeout=2):
-            return
-    except (urllib.error.URLError, OSError) as error:
+        httpx2.get(f"{url}/readyz", timeout=2).raise_for_status()
+    except httpx2.HTTPError as error:
         raise NotReadyError(str(error)) from error
 
 
