@@ -1,0 +1,103 @@
+"""The whole of what decides a job's result."""
+
+import hashlib
+import json
+from pathlib import PurePath
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, field_serializer, model_validator
+
+from ghosted_core.spec.base import Frozen
+from ghosted_core.spec.recoveries import Ghosted, Recovery
+from ghosted_core.spec.references import CatalogText, ModelReference, TextReference
+from ghosted_core.spec.strategies import Explicit, Strategy, Streamline
+
+DEFAULT_TEXT = "boolq-passages"
+
+
+class Calibration(Frozen):
+    """Text run through the unpruned model: `sequences` windows of `sequence_length` tokens.
+
+    `held_out_sequences` further windows do not enter the fit; the operator is tested on them.
+    """
+
+    dataset: TextReference = Field(default=CatalogText(alias=DEFAULT_TEXT))
+    sequences: int = Field(default=32, ge=1, le=65536)
+    sequence_length: int = Field(default=2048, ge=2, le=1_048_576)
+    held_out_sequences: int = Field(default=4, ge=0, le=65536)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+
+
+class Evaluation(Frozen):
+    """What is measured on the dense, the pruned and the repaired model.
+
+    Without a `dataset` of its own it takes documents of the calibration set that calibration
+    never sees.
+    """
+
+    dataset: TextReference | None = None
+    windows: int = Field(default=16, ge=1, le=65536)
+    sequence_length: int | None = Field(default=None, ge=2, le=1_048_576)
+    prompts: tuple[Annotated[str, StringConstraints(min_length=1, max_length=2000)], ...] = Field(
+        default=("The capital of France is", "Water boils when"), max_length=16
+    )
+    new_tokens: int = Field(default=24, ge=1, le=512)
+
+
+class JobSpec(Frozen):
+    """Everything that decides the result of a job."""
+
+    model: ModelReference
+    strategy: Strategy = Field(default=Streamline())
+    layers: int | None = Field(default=None, ge=1, description="How many layers to remove.")
+    recovery: Recovery = Field(default=Ghosted())
+    calibration: Calibration = Calibration()
+    evaluation: Evaluation | None = Evaluation()
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+
+    @field_serializer("layers")
+    def _redundant_count(self, layers: int | None) -> int | None:
+        """Explicit indices say the count themselves: one meaning, one canonical form."""
+        return None if isinstance(self.strategy, Explicit) else layers
+
+    @model_validator(mode="after")
+    def _layers_fit_strategy(self) -> "JobSpec":
+        if not isinstance(self.strategy, Explicit):
+            if self.layers is None:
+                raise ValueError(f"strategy '{self.strategy.name}' needs 'layers': how many to remove")
+            return self
+        if len(set(self.strategy.indices)) != len(self.strategy.indices):
+            raise ValueError("'strategy.indices' names a layer more than once")
+        if self.layers not in {None, len(self.strategy.indices)}:
+            raise ValueError(
+                f"'layers' is {self.layers}, but 'strategy.indices' names {len(self.strategy.indices)}"
+            )
+        return self
+
+    @property
+    def removal_count(self) -> int:
+        """How many layers go."""
+        if isinstance(self.strategy, Explicit):
+            return len(self.strategy.indices)
+        # The validator above made sure of it; this is for the type checker.
+        return self.layers or 0
+
+    def public(self) -> "JobSpec":
+        """The spec as it may travel inside an artifact: of local paths only the names are left."""
+        fields = self.model_dump(mode="json")
+        for reference in (fields["model"], fields["calibration"]["dataset"], _own_text(fields)):
+            if reference is not None and reference["kind"] == "local":
+                reference["path"] = PurePath(reference["path"]).name
+        return JobSpec.model_validate(fields)
+
+    def canonical_json(self) -> str:
+        """The spec as JSON with sorted keys and no white space: equal specs, equal text."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, in hexadecimal."""
+        return hashlib.sha256(self.canonical_json().encode()).hexdigest()
+
+
+def _own_text(fields: dict[str, Any]) -> dict[str, Any] | None:
+    return (fields["evaluation"] or {}).get("dataset")
