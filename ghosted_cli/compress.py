@@ -76,12 +76,14 @@ def compress(
 def run(spec: JobSpec, *, out: Path, cache: Path, device: str, as_json: bool) -> None:
     """Run `spec` with progress on stderr and the result on stdout."""
     # torch takes seconds to import: only now, when the request is known to be sound.
+    from huggingface_hub import get_token
+
     from ghosted_cli.render import result_document, result_table
     from ghosted_core.device import pick_device
     from ghosted_core.pipeline import RunOptions, compress as run_pipeline
     from ghosted_core.recorder import MemoryRecorder, TeeRecorder
 
-    options = RunOptions(out=out.expanduser(), cache=cache, device=pick_device(device))
+    options = RunOptions(out=out.expanduser(), cache=cache, device=pick_device(device), hub_token=get_token())
     memory = MemoryRecorder()
     with progress_recorder(sys.stderr) as progress:
         result = run_pipeline(spec, options, TeeRecorder((progress, memory)))

@@ -53,6 +53,8 @@ def verify(
 
 
 def _show_source(reference: Any, cache: Path, *, as_json: bool) -> None:
+    from huggingface_hub import get_token
+
     from ghosted_core.catalog import builtin_catalog
     from ghosted_core.checkpoint.source import resolve
     from ghosted_core.describe import describe
@@ -62,7 +64,7 @@ def _show_source(reference: Any, cache: Path, *, as_json: bool) -> None:
         TypeAdapter(ModelReference).validate_python(reference),
         catalog=builtin_catalog(),
         cache=cache,
-        hub_token=None,
+        hub_token=get_token(),
         log=Console(stderr=True, highlight=False, markup=False).print,
         supported=SUPPORTED,
     )

@@ -31,10 +31,11 @@ def manifest(
 ) -> Manifest:
     """Everything but the files, which the writer adds."""
     texts = loaded.texts
+    public = spec.public()
     return Manifest(
-        spec=spec,
+        spec=public,
         spec_digest=spec.digest(),
-        source=_source(loaded),
+        source=_source(loaded, public),
         plan=PlanRecord(
             removed=plan.removed,
             kept=plan.kept,
@@ -54,10 +55,10 @@ def manifest(
     )
 
 
-def _source(loaded: "Loaded") -> SourceRecord:
+def _source(loaded: "Loaded", public: JobSpec) -> SourceRecord:
     source = loaded.source
     return SourceRecord(
-        reference=source.reference.model_dump(mode="json"),
+        reference=public.model.model_dump(mode="json"),
         commit=source.commit,
         fingerprint=source.fingerprint,
         architecture=type(loaded.model).__name__,

@@ -8,6 +8,7 @@ is not in it.
 import hashlib
 import json
 import re
+from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -23,7 +24,7 @@ from pydantic import (
 
 HUB_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$"
 ALIAS = r"^[a-z0-9][a-z0-9._-]{0,95}$"
-REVISION = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$"
+REVISION = r"^[A-Za-z0-9][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*$"
 
 Alias = Annotated[str, StringConstraints(pattern=ALIAS)]
 
@@ -39,7 +40,7 @@ class HubModel(Frozen):
 
     kind: Literal["hub"] = "hub"
     id: Annotated[str, StringConstraints(pattern=HUB_ID)]
-    revision: Annotated[str, StringConstraints(pattern=REVISION)] | None = None
+    revision: Annotated[str, StringConstraints(pattern=REVISION, max_length=128)] | None = None
 
 
 class CatalogModel(Frozen):
@@ -237,6 +238,14 @@ class JobSpec(Frozen):
         # The validator above made sure of it; this is for the type checker.
         return self.layers or 0
 
+    def public(self) -> "JobSpec":
+        """The spec as it may travel inside an artifact: of local paths only the names are left."""
+        fields = self.model_dump(mode="json")
+        for reference in (fields["model"], fields["calibration"]["dataset"], _own_text(fields)):
+            if reference is not None and reference["kind"] == "local":
+                reference["path"] = PurePath(reference["path"]).name
+        return JobSpec.model_validate(fields)
+
     def canonical_json(self) -> str:
         """The spec as JSON with sorted keys and no white space: equal specs, equal text."""
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
@@ -244,6 +253,10 @@ class JobSpec(Frozen):
     def digest(self) -> str:
         """SHA-256 of the canonical JSON, in hexadecimal."""
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()
+
+
+def _own_text(fields: dict[str, Any]) -> dict[str, Any] | None:
+    return (fields["evaluation"] or {}).get("dataset")
 
 
 def is_hub_id(text: str) -> bool:

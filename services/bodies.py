@@ -1,6 +1,7 @@
 """Reads the request's body before anything else does, so that no handler meets too much of it."""
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.errors import BodyTooLargeError, MediaTypeError, ServiceError
@@ -26,6 +27,9 @@ class BodyGuard:
         except ServiceError as error:
             await respond(error)(scope, receive, send)
             return
+        except ClientDisconnect:
+            # Half a body is not a request, and nobody waits for an answer.
+            return
         await self.app(scope, _replay(body, receive), send)
 
     async def _read(self, headers: Headers, receive: Receive) -> bytes:
@@ -36,6 +40,8 @@ class BodyGuard:
         body = bytearray()
         while True:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
             body += message.get("body", b"")
             if len(body) > self.max_bytes:
                 raise self._too_large()

@@ -51,8 +51,8 @@ class Settings(BaseSettings):
     deadline_default_seconds: WholeSeconds = Field(
         default=6 * 3600, description="How long a job may run unless it says otherwise."
     )
-    deadline_max_seconds: WholeSeconds = Field(
-        default=24 * 3600, description="The longest deadline that a job may ask for."
+    deadline_max_seconds: int = Field(
+        default=24 * 3600, gt=0, le=10**9, description="The longest deadline that a job may ask for."
     )
     artifact_days: int = Field(default=30, ge=1, description="How long an artifact is kept.")
     link_seconds: int = Field(

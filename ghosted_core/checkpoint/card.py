@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 # The operators at the cuts live in modeling_ghosted.py of this folder, hence trust_remote_code.
 model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(folder)
+tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
 ```
 
 With Ghosted installed no code of this folder runs: `ghosted_core.load_patched(folder)`."""

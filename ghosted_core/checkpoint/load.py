@@ -1,5 +1,6 @@
 """A checked source becomes a stock transformers model and tokenizer."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 GENERATION_CONFIG = "generation_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 COMPANION = re.compile(
     r"^(?:tokenizer\.json|tokenizer_config\.json|special_tokens_map\.json|added_tokens\.json|vocab\.json"
     r"|vocab\.txt|merges\.txt|tekken\.json|[\w.-]+\.model|[\w.-]+\.tiktoken"
@@ -107,6 +109,7 @@ def _write_gguf_companions(source: ModelSource, destination: Path) -> tuple[str,
     from transformers import AutoConfig, GenerationConfig
 
     written = load_tokenizer(source).save_pretrained(destination)
+    _drop_call_arguments(destination / TOKENIZER_CONFIG)
     with quiet_transformers(), _translated(source):
         config = AutoConfig.from_pretrained(**_location(source), local_files_only=True)
         settings = GenerationConfig.from_model_config(config)
@@ -116,6 +119,14 @@ def _write_gguf_companions(source: ModelSource, destination: Path) -> tuple[str,
     (destination / GENERATION_CONFIG).write_text(settings.to_json_string(), encoding="utf-8")
     names = [Path(path).relative_to(destination).as_posix() for path in written if Path(path).is_file()]
     return tuple(sorted({*names, GENERATION_CONFIG}))
+
+
+def _drop_call_arguments(path: Path) -> None:
+    # transformers saves how the tokenizer was loaded here; that is no property of the tokenizer.
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    for name in ("is_local", "local_files_only"):
+        settings.pop(name, None)
+    path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _location(source: ModelSource) -> dict[str, str]:

@@ -63,7 +63,10 @@ class Probe(Record):
 
 
 class Manifest(Record):
-    """The whole of `ghosted.json`; `files` covers every other file of the checkpoint."""
+    """The whole of `ghosted.json`; `files` covers every other file of the checkpoint.
+
+    `spec` is the public form of the job's spec, `spec_digest` the digest of the spec itself.
+    """
 
     format: Literal[1] = 1
     spec: JobSpec

@@ -30,7 +30,7 @@ class Perplexity:
 
 
 @torch.no_grad()
-def perplexity(model: PreTrainedModel, batches: Iterable[Int64[Tensor, "windows tokens"]]) -> Perplexity:
+def perplexity(model: PreTrainedModel, batches: Iterable[Int64[Tensor, "_windows tokens"]]) -> Perplexity:
     """Perplexity of `model`: each window starts without context and predicts all tokens but its first."""
     losses: list[float] = []
     predicted = 0

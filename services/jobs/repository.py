@@ -142,10 +142,11 @@ def request_cancel(session: WriteSession, viewer: Viewer, job_id: UUID) -> Job:
     job = _found(session, select(Job).with_for_update(), viewer, job_id)
     if job.state in FINAL_STATES:
         raise JobFinishedError(f"job {job_id} is {job.state}")
+    if job.state == JobState.QUEUED:
+        return _cancel_queued(session, job) or job
     if job.cancel_requested_at is not None:
         return job
-    cancelled = _cancel_queued if job.state == JobState.QUEUED else _ask_to_stop
-    return cancelled(session, job) or job
+    return _ask_to_stop(session, job) or job
 
 
 def _cancel_queued(session: WriteSession, job: Job) -> Job | None:

@@ -68,7 +68,18 @@ def test_explicit_indices_have_one_form() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["../etc/passwd", "/etc/passwd", "./model", "a/b/c", "https://x/y", "a/..", "A B"]
+    "text",
+    [
+        "../etc/passwd",
+        "/etc/passwd",
+        "./model",
+        "a/b/c",
+        "https://x/y",
+        "a/..",
+        "A B",
+        "a/b@../c",
+        "a/b@x/../y",
+    ],
 )
 def test_text_never_names_a_path_or_address(text: str) -> None:
     """Only owner/name and aliases pass; folders need their own form."""

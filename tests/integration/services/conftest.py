@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from sqlalchemy import make_url, text
 
-from ghosted_client import Client
+from ghosted_client import Client, Job
 from services.app import create_app
 from services.artifacts.storage import ArtifactStore, open_store
 from services.auth.repository import create_key
@@ -21,7 +21,8 @@ from services.db import migrate
 from services.db.models import Base
 from services.db.sessions import Database, open_database
 from services.embedded import Stack
-from tests.integration.services.helpers import Server
+from tests.integration.services.finished import finish
+from tests.integration.services.helpers import SPEC, Server
 
 BUCKET = "service-tests"
 
@@ -148,3 +149,11 @@ def client(server: Server) -> Iterator[Client]:
 def folder(tmp_path: Path) -> Path:
     """A folder that is still to be made."""
     return tmp_path / os.urandom(4).hex()
+
+
+@pytest.fixture
+def done(client: Client, database: Database, store: ArtifactStore) -> Job:
+    """A job that has succeeded."""
+    job = client.submit(SPEC)
+    finish(database, store, job.id)
+    return client.get(job.id)

@@ -105,6 +105,8 @@ def test_bad_submissions_end_here(server: Server, body: dict[str, Any], code: st
     [
         (b"{", "application/json", 400, "bad_request"),
         (b"\xff\xfe", "application/json", 400, "bad_request"),
+        (b"[" * 200_000, "application/json", 400, "bad_request"),
+        (b'{"layers": ' + b"9" * 200_000 + b"}", "application/json", 400, "bad_request"),
         (b'{"model": "owner/tiny", "layers": NaN}', "application/json", 422, "invalid_request"),
         (b"[]", "application/json", 422, "invalid_request"),
         (b"model=a", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),

@@ -1,0 +1,131 @@
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from ghosted_client import (
+    Artifact,
+    ChecksumMismatchError,
+    Client,
+    Job,
+    TransferFailedError,
+    UnexpectedAnswerError,
+    download,
+)
+from ghosted_core.errors import OutputExistsError
+from services.artifacts.manifest import attempt_prefix
+from services.artifacts.storage import ArtifactStore
+from tests.integration.services.finished import FILES
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def test_a_pull_brings_every_byte(client: Client, done: Job, folder: Path) -> None:
+    """The folder holds exactly the artifact's files, every piece was reported, nothing else is left."""
+    pieces: list[int] = []
+    artifact = client.pull(done.id, folder, on_bytes=pieces.append)
+    assert _content(folder) == FILES
+    assert sum(pieces) == artifact.total_bytes == sum(map(len, FILES.values()))
+    assert artifact.summary == {"kept": [0]}
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_pull_goes_on_where_it_stopped(client: Client, done: Job, folder: Path) -> None:
+    """Bytes that have arrived are not fetched again, and the whole is still checked."""
+    path, content = "sub/model-00001-of-00001.safetensors", FILES["sub/model-00001-of-00001.safetensors"]
+    half = folder.parent / f".{folder.name}.{done.id}.1.part" / path
+    half.parent.mkdir(parents=True)
+    half.write_bytes(content[: len(content) // 2])
+    received: list[int] = []
+    client.pull(done.id, folder, on_bytes=received.append)
+    assert _content(folder) == FILES
+    assert received[0] == len(content) // 2
+    assert sum(received) == sum(map(len, FILES.values()))
+
+
+@pytest.mark.parametrize("leftover", [b"wrong" * 10, b"x" * 4_000_000])
+def test_a_wrong_leftover_is_found_out(client: Client, done: Job, folder: Path, leftover: bytes) -> None:
+    """Bytes that are not the file's, or too many of them, never end in the folder."""
+    path = "sub/model-00001-of-00001.safetensors"
+    part = folder.parent / f".{folder.name}.{done.id}.1.part" / path
+    part.parent.mkdir(parents=True)
+    part.write_bytes(leftover)
+    if len(leftover) < len(FILES[path]):
+        with pytest.raises(ChecksumMismatchError):
+            client.pull(done.id, folder)
+        assert not folder.exists()
+    client.pull(done.id, folder)
+    assert _content(folder) == FILES
+
+
+def test_a_damaged_object_is_not_accepted(
+    client: Client, done: Job, store: ArtifactStore, folder: Path
+) -> None:
+    """A file whose bytes changed in the store leaves no folder behind."""
+    content = bytearray(FILES["config.json"])
+    content[0] ^= 1
+    key = attempt_prefix(done.id, 1) + "config.json"
+    store.client.put_object(Bucket=store.bucket, Key=key, Body=bytes(content))
+    with pytest.raises(ChecksumMismatchError, match=r"config\.json"):
+        client.pull(done.id, folder)
+    assert not folder.exists()
+
+
+def test_a_lost_object_is_an_error(client: Client, done: Job, store: ArtifactStore, folder: Path) -> None:
+    """A file that is not in the store is named."""
+    store.delete_prefix(attempt_prefix(done.id, 1) + "sub/")
+    with pytest.raises(TransferFailedError, match="404"):
+        client.pull(done.id, folder)
+    assert not folder.exists()
+
+
+def test_a_taken_folder_is_not_touched(client: Client, done: Job, folder: Path) -> None:
+    """A folder that holds something stays as it is; an empty one is filled."""
+    folder.mkdir()
+    (folder / "mine").write_text("x")
+    with pytest.raises(OutputExistsError):
+        client.pull(done.id, folder)
+    assert _content(folder) == {"mine": b"x"}
+    (folder / "mine").unlink()
+    client.pull(done.id, folder)
+    assert _content(folder) == FILES
+
+
+def test_stale_links_are_renewed(client: Client, done: Job, folder: Path) -> None:
+    """If the links ran out on the way, fresh ones are asked for."""
+    asked: list[int] = []
+
+    def ask() -> Artifact:
+        artifact = client.artifact(done.id)
+        asked.append(1)
+        if len(asked) > 1:
+            return artifact
+        broken = [file.model_copy(update={"url": file.url[:-6] + "aaaaaa"}) for file in artifact.files]
+        return artifact.model_copy(update={"files": tuple(broken)})
+
+    download.pull(ask, folder, lambda _: None)
+    assert _content(folder) == FILES
+    assert len(asked) >= 2
+
+
+@pytest.mark.parametrize(
+    "path", ["../out", "/etc/x", "a/../../x", "a\\..\\x", "C:x", "", ".", "a//b", "a/./b"]
+)
+def test_a_manifest_cannot_write_elsewhere(path: str) -> None:
+    """Paths that are not plain and relative are refused before anything is fetched."""
+    with pytest.raises(UnexpectedAnswerError):
+        download.safe_path(path)
+
+
+def test_links_work_without_the_key_and_only_for_their_file(client: Client, done: Job) -> None:
+    """A link opens its own object as a file to save, to anyone who has it, and no other object."""
+    config, weights, _ = client.artifact(done.id).files
+    response = httpx2.get(config.url)
+    assert response.content == FILES["config.json"]
+    assert response.headers["content-disposition"] == 'attachment; filename="config.json"'
+    assert httpx2.get(config.url.replace("config.json", weights.path, 1)).status_code == 403
+    assert httpx2.get(config.url.partition("?")[0]).status_code == 403

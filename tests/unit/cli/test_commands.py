@@ -1,0 +1,136 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ghosted_cli.exits import INTERRUPTED, REFUSED, USAGE
+from ghosted_cli.main import app
+
+
+def invoke(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def compress_arguments(model: Path, text: Path, out: Path) -> list[str]:
+    fixed = "--layers 2 --sequences 4 --sequence-length 64 --held-out 1 --windows 2 --json"
+    return ["compress", str(model), "--out", str(out), "--calibration", str(text), *fixed.split()]
+
+
+def test_compress_makes_a_sound_checkpoint(tiny_folder: Path, text_file: Path, tmp_path: Path) -> None:
+    """One JSON document with path, manifest and stages; `verify` loads the folder and continues a text."""
+    result = invoke(*compress_arguments(tiny_folder, text_file, tmp_path / "out"))
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert document["path"] == str(tmp_path / "out")
+    assert len(document["manifest"]["plan"]["removed"]) == 2
+    assert document["stages"][0]["stage"] == "load"
+    verified = invoke("verify", tmp_path / "out", "--prompt", "The fox", "--new-tokens", 3, "--json")
+    assert verified.exit_code == 0
+    assert list(json.loads(verified.stdout)["continuations"]) == ["The fox"]
+
+
+def test_named_layers_and_no_evaluation(tiny_folder: Path, text_file: Path, tmp_path: Path) -> None:
+    """--remove takes the place of --layers."""
+    arguments = compress_arguments(tiny_folder, text_file, tmp_path / "out")
+    arguments[arguments.index("--layers") : arguments.index("--layers") + 2] = ["--remove", "0,2-3"]
+    document = json.loads(invoke(*arguments, "--no-evaluation").stdout)
+    assert document["manifest"]["plan"]["removed"] == [0, 2, 3]
+    assert document["manifest"]["metrics"] == {}
+
+
+def test_a_person_gets_a_table(tiny_folder: Path, text_file: Path, tmp_path: Path) -> None:
+    """Dense, pruned and repaired side by side; progress does not mix with it."""
+    arguments = [a for a in compress_arguments(tiny_folder, text_file, tmp_path / "out") if a != "--json"]
+    result = invoke(*arguments)
+    assert result.exit_code == 0
+    for word in ("dense", "pruned", "repaired", "perplexity", "parameters", "peak memory", "residual"):
+        assert word in result.stdout
+    assert "score: started" in result.stderr
+    assert "score: started" not in result.stdout
+
+
+def test_inspect_knows_models_and_checkpoints(tiny_folder: Path, text_file: Path, tmp_path: Path) -> None:
+    """Sizes of a source come without reading weights; of our own folder, the manifest."""
+    document = json.loads(invoke("inspect", tiny_folder, "--json").stdout)
+    assert document["layer_count"] == 6
+    assert document["parameters"] == sum(document["layer_parameters"]) + 320 * 32 + 32
+    invoke(*compress_arguments(tiny_folder, text_file, tmp_path / "out"))
+    assert json.loads(invoke("inspect", tmp_path / "out", "--json").stdout)["source"]["layer_count"] == 6
+    assert "removed" in invoke("inspect", tmp_path / "out").stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (["--layers", "99"], "invalid_spec"),
+        (["--strategy", "astrology"], "invalid_spec"),
+        (["--recovery", "prayer"], "invalid_spec"),
+        (["--device", "cuda:7"], "invalid_spec"),
+        (["--calibration", "no-such-file.txt"], "data_not_found"),
+        (["--sequences", "100000"], "invalid_spec"),
+    ],
+)
+def test_bad_input_is_said_and_leaves_nothing(
+    tiny_folder: Path, text_file: Path, tmp_path: Path, change: list[str], code: str
+) -> None:
+    """Exit code 10, a stable code, a message and what to try."""
+    result = invoke(*compress_arguments(tiny_folder, text_file, tmp_path / "out"), *change)
+    error = json.loads(result.stdout)["error"]
+    assert result.exit_code == REFUSED
+    assert error["code"] == code
+    assert error["message"]
+    assert error["advice"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_unknown_options_are_a_usage_error() -> None:
+    """Exit code 2, as everywhere."""
+    assert invoke("compress", "--frobnicate").exit_code == USAGE
+
+
+def test_a_missing_model_names_the_path(text_file: Path, tmp_path: Path) -> None:
+    """Without --json the message is on stderr."""
+    arguments = compress_arguments(tmp_path / "gone", text_file, tmp_path / "out")
+    result = invoke(*[a for a in arguments if a != "--json"])
+    assert result.exit_code == REFUSED
+    assert "gone" in result.stderr
+    assert "model_not_found" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_nothing(
+    tiny_folder: Path, text_file: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C in the middle of the work: exit code 130, no folder, no temporary one."""
+    arguments = compress_arguments(tiny_folder, text_file, tmp_path / "out")
+    arguments[arguments.index("--windows") + 1] = "3000"
+    arguments[arguments.index("--calibration") + 1] = str(_long_text(tmp_path / "long.txt"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ghosted_cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("evaluate"):
+            break
+    time.sleep(0.2)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == INTERRUPTED
+    assert "Interrupted" in said
+    assert [file.name for file in tmp_path.iterdir()] == ["long.txt"]
+
+
+def _long_text(path: Path) -> Path:
+    path.write_text("\n\n".join(f"{n}. " + "word " * 40 for n in range(6000)), encoding="utf-8")
+    return path
