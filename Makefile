@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := local,test,lint
+EXTRAS := worker,embedded,test,lint
 
 .DEFAULT_GOAL := help
 .PHONY: help venv setup demo test test-unit check format clean

@@ -1,23 +1,28 @@
-"""`ghosted demo`: the main job on a small real model, from nothing but this package."""
+"""`ghosted demo`: the main job on a small real model, from POST to download."""
 
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from ghosted_cli.compress import Cache, run
+from ghosted_cli.compress import Cache
 from ghosted_cli.exits import exit_codes
-from ghosted_cli.request import cache_folder, job_spec
-from ghosted_core.errors import CheckpointError
+from ghosted_cli.request import cache_folder
+from ghosted_cli.service_progress import display, harmless, show
+from ghosted_client import Client, Event, Job
+from ghosted_core.errors import CheckpointError, GhostedError
 
-MODEL = "smollm2-135m-instruct"
+if TYPE_CHECKING:
+    from ghosted_cli.installation import Installation
+
 SPEC = {
-    "model": MODEL,
+    "model": "smollm2-135m-instruct",
     "strategy": "streamline",
     "layers": 7,
     "recovery": "ghosted",
@@ -29,28 +34,85 @@ PROMPTS = ("The capital of France is", "Water boils when")
 GOOD_DAMAGE_RATIO = 0.65
 MANIFEST = "ghosted.json"
 
+Out = Annotated[Path, typer.Option(help="Folder of the result; an earlier demo's is replaced.")]
+Data = Annotated[Path, typer.Option(help="Folder of the demo's own service.")]
 
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder of the result; an earlier demo's is replaced.")] = Path(
-        "out/demo"
-    ),
-    cache: Cache = None,
-) -> None:
-    """Remove 7 of SmolLM2's 30 layers, repair the cut, evaluate, reload in a fresh process."""
-    with exit_codes(as_json=False):
+
+class DemoJobError(GhostedError):
+    """The demo's job did not succeed."""
+
+    code = "demo_job"
+    advice = "The logs of the service lie in the data folder that the demo named."
+
+
+def demo(out: Out = Path("out/demo"), data: Data = Path("out/service"), cache: Cache = None) -> None:
+    """Start a service, compress SmolLM2 through it, fetch the result, reload it in a fresh process."""
+    with exit_codes(as_json=False, interrupted="Stopped; nothing runs any more."):
+        from ghosted_cli.installation import Wanted, run_installation
+
         _clear_earlier(out)
-        run(job_spec(SPEC), out=out, cache=cache_folder(cache), device="auto", as_json=False)
-        _reload(out)
-        _verdict(out)
+        console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        wanted = Wanted(folder=data, cache=cache_folder(cache))
+        with run_installation(wanted, console.print) as service, Client(service.url, service.key) as client:
+            job, events = _run_job(client, service)
+            console.print(f"fetching the artifact of job {job.id}")
+            client.pull(job.id, out)
+        _tell(out, events)
 
 
 def _clear_earlier(out: Path) -> None:
-    """Remove what an earlier demo left; anything else stays, and the job will refuse to write there."""
+    """Remove what an earlier demo left; anything else stays, and the download will refuse to write there."""
     if (out / MANIFEST).is_file():
         shutil.rmtree(out)
 
 
-def _reload(out: Path) -> None:
+def _run_job(client: Client, service: "Installation") -> tuple[Job, list[Event]]:
+    """The finished job and all that happened to it, shown live.
+
+    Raises:
+        DemoJobError: it failed.
+        EmbeddedError: a part of the service died meanwhile.
+    """
+    job = client.submit(SPEC)
+    events: list[Event] = []
+    with display(sys.stderr) as where:
+        for one in client.watch(job.id):
+            service.check()
+            show([one], where)
+            if isinstance(one, Job):
+                job = one
+            else:
+                events.append(one)
+    if job.state != "succeeded":
+        reason = harmless(job.failure.message) if job.failure is not None else job.state
+        raise DemoJobError(f"Job {job.id} did not succeed: {reason}")
+    return job, events
+
+
+def _tell(out: Path, events: Sequence[Event]) -> None:
+    """The table, what the reloaded model says, and whether the repair is worth its name."""
+    from ghosted_cli.render import comparison, fit_lines, stage_table
+    from ghosted_core.checkpoint.manifest import read_manifest
+
+    console = Console(highlight=False)
+    manifest = read_manifest(out)
+    console.print(comparison(manifest))
+    console.print(fit_lines(manifest), markup=False, soft_wrap=True)
+    console.print(stage_table(way(events)))
+    _reload(out, console)
+    _verdict(manifest.metrics.get("damage_ratio"), console)
+    console.print(f"Checkpoint: {out}", markup=False, soft_wrap=True)
+
+
+def way(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Each step of the job's way with its seconds, from the wait in the queue to the verification."""
+    rows = [event.payload for event in events if event.type == "stage_finished"]
+    moments = {event.type: event.at for event in events if event.type in {"submitted", "claimed"}}
+    waited = (moments["claimed"] - moments["submitted"]).total_seconds()
+    return [{"stage": "queue", "seconds": waited, "peak_memory_bytes": None}, *rows]
+
+
+def _reload(out: Path, console: Console) -> None:
     """Verify and generate in a process that shares nothing with the one that wrote the files."""
     command = [sys.executable, "-m", "ghosted_cli", "verify", str(out), "--json"]
     for prompt in PROMPTS:
@@ -58,19 +120,17 @@ def _reload(out: Path) -> None:
     finished = subprocess.run(command, check=False, capture_output=True, text=True)
     if finished.returncode != 0:
         raise CheckpointError(f"The fresh process could not verify it: {finished.stdout or finished.stderr}")
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print("\nReloaded in a fresh process: files, weights and logits are as written. It says:")
+    console.print("Reloaded in a fresh process: files, weights and logits are as written. It says:")
     for prompt, continuation in json.loads(finished.stdout)["continuations"].items():
-        console.print(f"  {prompt}{continuation!r}"[:160])
+        console.print(f"  {prompt}{harmless(continuation)}", markup=False, soft_wrap=True)
 
 
-def _verdict(out: Path) -> None:
-    ratio = json.loads((out / MANIFEST).read_text(encoding="utf-8"))["metrics"].get("damage_ratio")
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+def _verdict(ratio: float | None, console: Console) -> None:
     if ratio is not None and ratio <= GOOD_DAMAGE_RATIO:
-        console.print(f"\nThe repair leaves {ratio:.0%} of the damage, on documents it was not fitted to.")
+        console.print(f"The repair leaves {ratio:.0%} of the damage, on documents it was not fitted to.")
         return
+    share = "an unknown share" if ratio is None else f"{ratio:.0%}"
     console.print(
-        f"\nThis run missed its mark: the repair leaves {ratio if ratio is not None else 'an unknown share'} "
-        f"of the damage, where at most {GOOD_DAMAGE_RATIO} is expected."
+        f"This run missed its mark: the repair leaves {share} of the damage, "
+        f"where at most {GOOD_DAMAGE_RATIO:.0%} is expected."
     )

@@ -22,7 +22,9 @@ INTERRUPTED = 130
 
 
 @contextmanager
-def exit_codes(*, as_json: bool) -> Iterator[None]:
+def exit_codes(
+    *, as_json: bool, interrupted: str = "Interrupted; nothing was left behind."
+) -> Iterator[None]:
     """Run a command's body: what goes wrong becomes a message on stderr and an exit code.
 
     10: the request, model, data or disk stands in the way; the message says what to change.
@@ -37,7 +39,7 @@ def exit_codes(*, as_json: bool) -> Iterator[None]:
     except GhostedError as error:
         _fail(error, as_json=as_json)
     except KeyboardInterrupt:
-        Console(stderr=True).print("Interrupted; nothing was left behind.")
+        Console(stderr=True).print(interrupted)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -5,6 +5,8 @@ import typer
 from ghosted_cli.compress import compress
 from ghosted_cli.demo import demo
 from ghosted_cli.inspect import inspect, verify
+from ghosted_cli.service_commands import app as service
+from ghosted_cli.up import up
 
 app = typer.Typer(
     name="ghosted",
@@ -16,6 +18,9 @@ app = typer.Typer(
 app.command()(compress)
 app.command()(inspect)
 app.command()(verify)
+app.command()(up)
+for command in service.registered_commands:
+    app.registered_commands.append(command)
 app.command()(demo)
 
 

@@ -75,7 +75,10 @@ def stage_table(rows: Sequence[dict[str, Any]]) -> Table:
     table.add_column("seconds", justify="right")
     table.add_column("peak memory", justify="right")
     for row in rows:
-        table.add_row(row["stage"], f"{row['seconds']:.1f}", f"{row['peak_memory_bytes'] / 1e9:.2f} GB")
+        memory = row["peak_memory_bytes"]
+        table.add_row(
+            row["stage"], f"{row['seconds']:.1f}", "" if memory is None else f"{memory / 1e9:.2f} GB"
+        )
     return table
 
 

@@ -3,12 +3,13 @@
 import os
 import signal
 import threading
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import billiard
 from celery import Celery
-from celery.signals import worker_process_init, worker_shutting_down
+from celery.signals import worker_process_init, worker_ready, worker_shutting_down
 
 from services.leash import tie_to
 from services.outbox.publisher import QUEUE
@@ -50,7 +51,24 @@ def create_app(settings: WorkerSettings) -> Celery:
     shutdown = threading.Event()
     register(app, settings, shutdown)
     _obey_shutdown(shutdown)
+    if settings.ready_file is not None:
+        _show_readiness(settings.ready_file)
     return app
+
+
+def _show_readiness(file: Path) -> None:
+    """`file` exists from when the worker takes jobs until it is told to end."""
+    file.unlink(missing_ok=True)
+
+    def take_jobs(**_: Any) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+
+    def take_none(**_: Any) -> None:
+        file.unlink(missing_ok=True)
+
+    worker_ready.connect(take_jobs, weak=False)
+    worker_shutting_down.connect(take_none, weak=False)
 
 
 def _obey_shutdown(shutdown: threading.Event) -> None:

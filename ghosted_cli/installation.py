@@ -1,0 +1,229 @@
+"""The whole service on this machine: embedded parts, API, relay and worker, as long as a block lasts."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+
+from ghosted_core.errors import InvalidSpecError
+from services.auth import repository as keys
+from services.db.migrate import upgrade
+from services.db.sessions import Database, open_database
+from services.embedded import Stack
+from services.embedded.files import write_private
+from services.embedded.ports import LOOPBACK, find_free, is_free
+from services.embedded.process import Child, Command, Escalation, NotReadyError
+from services.embedded.s3 import S3Location
+from services.embedded.stack import External
+from worker.environment import ALLOWED
+
+KEY_FILE = "api-key"
+USUAL_PORT = 8000
+READY_SECONDS = 60.0
+# A worker gives its job back to the queue on SIGTERM; the others have little to finish.
+STOP = (Escalation(signal.SIGTERM, 20.0),)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A running service and how to reach it."""
+
+    url: str
+    key: str = field(repr=False)
+    folder: Path
+    stack: Stack
+    processes: tuple[Child, ...]
+
+    def check(self) -> None:
+        """Raise PartDiedError if anything that was started has ended."""
+        self.stack.check()
+        for process in self.processes:
+            process.check()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an installation is to be like; `port` None: the usual one if it is free, else any."""
+
+    folder: Path
+    cache: Path
+    port: int | None = None
+    device: str = "auto"
+    external: External = field(default_factory=External)
+
+
+@contextmanager
+def run_installation(wanted: Wanted, say: Callable[[str], None]) -> Iterator[Installation]:
+    """Everything runs and is ready; when the block ends, nothing of it runs.
+
+    Data, credentials and logs stay in `wanted.folder` for the next start.
+
+    Raises:
+        EmbeddedError: a part cannot be started or does not become ready; the message says which.
+    """
+    say("starting PostgreSQL, Redis and S3")
+    with Stack.start(wanted.folder, external=wanted.external) as stack, ExitStack() as started:
+        folder = wanted.folder.resolve()
+        say("bringing the database to this version's schema")
+        upgrade(stack.database_url)
+        key = _key(folder, stack.database_url)
+        port = _port(wanted.port)
+        environment = _environment(stack, wanted, port)
+        processes = tuple(
+            _start(started, name, module, folder, environment) for name, module in _programs(wanted.external)
+        )
+        url = f"http://{LOOPBACK}:{port}"
+        say("waiting for API and worker")
+        _wait(processes, url, folder)
+        yield Installation(url, key, folder, stack, processes)
+
+
+def external_parts(environment: Mapping[str, str]) -> External:
+    """The servers that GHOSTED_DATABASE_URL, GHOSTED_REDIS_URL and GHOSTED_S3_* name, if any.
+
+    Raises:
+        InvalidSpecError: an object store without its keys.
+    """
+    endpoint = environment.get("GHOSTED_S3_ENDPOINT")
+    store = None
+    if endpoint:
+        try:
+            access, secret = environment["GHOSTED_S3_ACCESS_KEY"], environment["GHOSTED_S3_SECRET_KEY"]
+        except KeyError as missing:
+            raise InvalidSpecError(
+                f"GHOSTED_S3_ENDPOINT is set, but {missing.args[0]} is not.",
+                advice="Set GHOSTED_S3_ACCESS_KEY and GHOSTED_S3_SECRET_KEY too.",
+            ) from missing
+        bucket = environment.get("GHOSTED_S3_BUCKET", "ghosted")
+        store = S3Location(
+            endpoint, access, secret, bucket, environment.get("GHOSTED_S3_REGION", "us-east-1")
+        )
+    return External(
+        database_url=environment.get("GHOSTED_DATABASE_URL") or None,
+        redis_url=environment.get("GHOSTED_REDIS_URL") or None,
+        s3=store,
+    )
+
+
+def _programs(external: External) -> tuple[tuple[str, str], ...]:
+    """Name and module of each process, in the order of their start."""
+    bucket = (("bucket", "services.artifacts"),) if external.s3 is not None else ()
+    return (*bucket, ("api", "services.api"), ("relay", "services.outbox"), ("worker", "worker"))
+
+
+def _start(started: ExitStack, name: str, module: str, folder: Path, environment: dict[str, str]) -> Child:
+    own = folder / name
+    own.mkdir(mode=0o700, exist_ok=True)
+    child = Child(
+        Command(
+            part=name,
+            arguments=(sys.executable, "-m", module),
+            folder=own,
+            log=folder / "logs" / f"{name}.log",
+            environment=environment,
+            # The worker has a job's process to end before it ends itself.
+            death_signal=signal.SIGTERM if name == "worker" else signal.SIGKILL,
+            escalation=STOP,
+        )
+    )
+    started.callback(child.stop)
+    child.start()
+    return child
+
+
+def _environment(stack: Stack, wanted: Wanted, port: int) -> dict[str, str]:
+    """The settings of our processes; nothing secret is an argument, which every user could read."""
+    passed = {name: value for name, value in os.environ.items() if name in ALLOWED}
+    url = f"http://{LOOPBACK}:{port}"
+    settings = {
+        "DATABASE_URL": stack.database_url,
+        "REDIS_URL": stack.redis_url,
+        "S3_ENDPOINT": stack.s3.endpoint,
+        "S3_PUBLIC_ENDPOINT": os.environ.get("GHOSTED_S3_PUBLIC_ENDPOINT", stack.s3.endpoint),
+        "S3_ACCESS_KEY": stack.s3.access_key,
+        "S3_SECRET_KEY": stack.s3.secret_key,
+        "S3_BUCKET": stack.s3.bucket,
+        "S3_REGION": stack.s3.region,
+        "API_HOST": LOOPBACK,
+        "API_PORT": str(port),
+        "PUBLIC_BASE_URL": url,
+        "CACHE": str(wanted.cache.resolve()),
+        "DEVICE": wanted.device,
+        "SCRATCH": str(wanted.folder.resolve() / "worker"),
+        "READY_FILE": str(_ready_file(wanted.folder.resolve())),
+    }
+    home = Path(__file__).parents[1]
+    return {
+        **passed,
+        **{f"GHOSTED_{name}": value for name, value in settings.items()},
+        "PYTHONPATH": str(home),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _port(asked: int | None) -> int:
+    """The port to listen on.
+
+    Raises:
+        InvalidSpecError: the one that was asked for is taken.
+    """
+    if asked is None:
+        return USUAL_PORT if is_free(USUAL_PORT) else find_free(1)[0]
+    if not is_free(asked):
+        raise InvalidSpecError(
+            f"Port {asked} is taken.", advice="Name another, or none: a free one is found."
+        )
+    return asked
+
+
+def _key(folder: Path, database_url: str) -> str:
+    """The installation's own key: the one of an earlier start if it still works, else a new one."""
+    file = folder / KEY_FILE
+    database = open_database(database_url)
+    try:
+        kept = file.read_text(encoding="utf-8").strip() if file.exists() else ""
+        return kept if _works(database, kept) else _new_key(database, file)
+    finally:
+        database.close()
+
+
+def _works(database: Database, key: str) -> bool:
+    with database.read() as session:
+        return bool(key) and keys.find_key(session, key) is not None
+
+
+def _new_key(database: Database, file: Path) -> str:
+    with database.write() as session:
+        key = keys.create_key(session, "ghosted up")
+    write_private(file, key + "\n")
+    return key
+
+
+def _ready_file(folder: Path) -> Path:
+    return folder / "worker" / "ready"
+
+
+def _wait(processes: tuple[Child, ...], url: str, folder: Path) -> None:
+    by_name = {process.command.part: process for process in processes}
+    if "bucket" in by_name:
+        by_name.pop("bucket").wait(READY_SECONDS)
+    by_name["api"].wait_ready(lambda: _probe_api(url), READY_SECONDS)
+    by_name["worker"].wait_ready(lambda: _probe_file(_ready_file(folder)), READY_SECONDS)
+    by_name["relay"].check()
+
+
+def _probe_api(url: str) -> None:
+    try:
+        httpx2.get(f"{url}/readyz", timeout=2).raise_for_status()
+    except httpx2.HTTPError as error:
+        raise NotReadyError(str(error)) from error
+
+
+def _probe_file(path: Path) -> None:
+    if not path.exists():
+        raise NotReadyError("it does not take jobs yet")
