@@ -1,6 +1,5 @@
 """The Celery application of a worker."""
 
-import logging
 import os
 import signal
 import threading
@@ -17,7 +16,8 @@ from services.outbox.publisher import QUEUE
 from worker.config import WorkerSettings
 from worker.tasks import register
 
-logger = logging.getLogger(__name__)
+# To the pool's process; SIGTERM has a meaning of its own there, which ends it at once.
+ORDER = signal.SIGUSR2
 
 
 def create_app(settings: WorkerSettings) -> Celery:
@@ -81,12 +81,12 @@ def _obey_shutdown(shutdown: threading.Event) -> None:
     def tell_pool(**_: Any) -> None:
         for child in billiard.active_children():
             if child.pid is not None:
-                os.kill(child.pid, signal.SIGTERM)
+                os.kill(child.pid, ORDER)
 
     def listen(**_: Any) -> None:
-        signal.signal(signal.SIGTERM, obey)
+        signal.signal(ORDER, obey)
         # If the worker itself is killed, so that it tells nobody, the kernel does.
-        tie_to(os.getppid(), signal.SIGTERM)
+        tie_to(os.getppid(), ORDER)
 
     def obey(_number: int, _frame: FrameType | None) -> None:
         shutdown.set()

@@ -10,12 +10,12 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import make_url
 
 from ghosted_core.spec import JobSpec
 from services.artifacts.storage import open_store
 from services.db import migrate
-from services.db.models import Artifact, Base, Job, JobEvent
+from services.db.models import Artifact, Job, JobEvent
 from services.db.sessions import Database, open_database
 from services.embedded import Stack
 from services.embedded.process import processes_in
@@ -42,20 +42,18 @@ def worker_url(stack: Stack) -> Iterator[str]:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def database(worker_url: str) -> Iterator[Database]:
-    """The database, with empty tables."""
+    """The database; each test looks at its own jobs."""
     database = open_database(worker_url)
-    names = ", ".join(f'"{table.name}"' for table in Base.metadata.sorted_tables)
-    with database.write() as session:
-        session.execute(text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))
     yield database
     database.close()
 
 
-@pytest.fixture
-def settings(stack: Stack, worker_url: str, tmp_path: Path) -> WorkerSettings:
+@pytest.fixture(scope="session")
+def settings(stack: Stack, worker_url: str, tmp_path_factory: pytest.TempPathFactory) -> WorkerSettings:
     """A worker that looks for orders often and gives little time to stop."""
+    folder = tmp_path_factory.mktemp("worker")
     return WorkerSettings.model_validate(
         {
             "database_url": worker_url,
@@ -64,8 +62,8 @@ def settings(stack: Stack, worker_url: str, tmp_path: Path) -> WorkerSettings:
             "s3_access_key": stack.s3.access_key,
             "s3_secret_key": stack.s3.secret_key,
             "s3_bucket": stack.s3.bucket,
-            "cache": tmp_path / "cache",
-            "scratch": tmp_path / "scratch",
+            "cache": folder / "cache",
+            "scratch": folder / "scratch",
             "device": "cpu",
             "orders_seconds": 0.2,
             "stop_seconds": 5,
@@ -74,13 +72,13 @@ def settings(stack: Stack, worker_url: str, tmp_path: Path) -> WorkerSettings:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tools(settings: WorkerSettings, database: Database) -> Tools:
     """A worker's tools."""
     return Tools(settings, database, open_store(settings), threading.Event())
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def spec(tiny_folder: Path, text_file: Path) -> JobSpec:
     """Two layers of the tiny Llama, repaired."""
     return JobSpec.model_validate(
@@ -139,7 +137,7 @@ class Jobs:
         return self.wait(job_id, lambda job: job.state in FINAL_STATES, seconds)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def jobs(database: Database, spec: JobSpec) -> Jobs:
     """Jobs in the database."""
     return Jobs(database, spec)
@@ -179,20 +177,22 @@ class Running:
 
 
 @pytest.fixture
-def start(tools: Tools) -> Iterator[Callable[..., Running]]:
+def start(tools: Tools, tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """Supervise a job in a thread."""
     started: list[Running] = []
 
     def begin(job_id: UUID, **changes: object) -> Running:
-        changed = replace(tools, settings=tools.settings.model_copy(update=changes))
+        scratch = tmp_path / f"scratch-{len(started)}"
+        settings = tools.settings.model_copy(update={"scratch": scratch, **changes})
+        changed = replace(tools, settings=settings, shutdown=threading.Event())
         thread = threading.Thread(target=supervise, args=(changed, job_id))
         thread.start()
         started.append(Running(changed, job_id, thread))
         return started[-1]
 
     yield begin
-    tools.shutdown.set()
     for running in started:
+        running.tools.shutdown.set()
         running.thread.join(30)
 
 

@@ -22,7 +22,7 @@ from worker.supervisor import Tools, supervise
 Start = Callable[..., Running]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def succeeded(tools: Tools, jobs: Jobs) -> UUID:
     """A job that went all the way."""
     job_id = jobs.submit()
@@ -152,7 +152,8 @@ def test_lost_lease_stops_the_runner(jobs: Jobs, start: Start) -> None:
     running = start(jobs.submit())
     running.process("worker.runner")
     with jobs.database.write() as session:
-        session.execute(text("UPDATE jobs SET lease_token = gen_random_uuid(), attempt = 2"))
+        taken = "UPDATE jobs SET lease_token = gen_random_uuid(), attempt = 2 WHERE id = :id"
+        session.execute(text(taken), {"id": running.job_id})
     running.join(15)
     job = jobs.read(running.job_id)
     assert (job.state, job.attempt) == (JobState.RUNNING, 2)

@@ -1,0 +1,96 @@
+"""What goes up comes back, or is noticed."""
+
+import json
+import os
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from ghosted_core.errors import CheckpointError
+from services.artifacts.manifest import Manifest
+from worker.delivery import describe, read_back, upload
+from worker.errors import UploadChangedError
+from worker.supervisor import Tools
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Something like a finished checkpoint."""
+    folder = tmp_path / "checkpoint"
+    (folder / "additional").mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(os.urandom(20_000_000))
+    (folder / "additional" / "empty.jinja").touch()
+    (folder / "ghosted.json").write_text(json.dumps({"parameters": 7, "spec": {"secret": "path"}}))
+    return folder
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A place of the test's own in the bucket."""
+    return f"jobs/{uuid4()}/1/"
+
+
+def nothing(_: object) -> None:
+    """Do not count."""
+
+
+def test_round_trip(tools: Tools, checkpoint: Path, prefix: str, tmp_path: Path) -> None:
+    """Large, nested and empty files come back byte for byte, each counted once per way."""
+    files = describe(checkpoint).files
+    seen: list[str] = []
+    upload(tools.store, prefix, checkpoint, files, lambda file: seen.append(file.path))
+    read_back(tools.store, prefix, tmp_path / "back", files, lambda file: seen.append(file.path))
+    assert describe(tmp_path / "back") == describe(checkpoint)
+    assert seen == [file.path for file in files] * 2
+
+
+def test_manifest_lists_everything(checkpoint: Path) -> None:
+    """The manifest holds every file with its length, and of the job's words only the known ones."""
+    manifest = describe(checkpoint)
+    assert [file.path for file in manifest.files] == [
+        "additional/empty.jinja",
+        "ghosted.json",
+        "model.safetensors",
+    ]
+    assert manifest.summary == {"parameters": 7}
+    assert Manifest.model_validate(manifest.model_dump(mode="json")) == manifest
+
+
+def test_stray_object_is_noticed(tools: Tools, checkpoint: Path, prefix: str) -> None:
+    """An object that lies below the prefix already makes the upload fail."""
+    tools.store.client.put_object(Bucket=tools.store.bucket, Key=prefix + "old.safetensors", Body=b"old")
+    with pytest.raises(UploadChangedError):
+        upload(tools.store, prefix, checkpoint, describe(checkpoint).files, nothing)
+
+
+def test_changed_object_is_noticed(tools: Tools, checkpoint: Path, prefix: str, tmp_path: Path) -> None:
+    """An object of the same length but with other bytes is noticed on the way back."""
+    files = describe(checkpoint).files
+    upload(tools.store, prefix, checkpoint, files, nothing)
+    key = prefix + "ghosted.json"
+    size_bytes = next(file.size_bytes for file in files if file.path == "ghosted.json")
+    tools.store.client.put_object(Bucket=tools.store.bucket, Key=key, Body=b" " * size_bytes)
+    with pytest.raises(UploadChangedError, match=r"ghosted\.json"):
+        read_back(tools.store, prefix, tmp_path / "back", files, nothing)
+
+
+def test_links_are_refused(checkpoint: Path) -> None:
+    """A link in the checkpoint is never followed: it could lead to any file of the worker."""
+    (checkpoint / "innocent.json").symlink_to("/etc/passwd")
+    with pytest.raises(CheckpointError, match=r"innocent\.json"):
+        describe(checkpoint)
+
+
+@pytest.mark.parametrize("content", ["[1]", "no JSON", ""])
+def test_broken_manifest_is_refused(checkpoint: Path, content: str) -> None:
+    """A checkpoint whose own manifest is not a JSON object is refused."""
+    (checkpoint / "ghosted.json").write_text(content)
+    with pytest.raises(CheckpointError):
+        describe(checkpoint)
+
+
+def test_missing_checkpoint_is_refused(tmp_path: Path) -> None:
+    """A process that said it succeeded but left nothing has failed."""
+    with pytest.raises(CheckpointError):
+        describe(tmp_path / "nothing")
