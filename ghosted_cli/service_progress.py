@@ -6,7 +6,15 @@ from contextlib import contextmanager
 from typing import Protocol, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from ghosted_client import Event, Job
 
@@ -36,6 +44,8 @@ def display(stream: TextIO) -> Iterator[Display]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[unit]}", markup=False),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress:
         yield BarDisplay(progress)
@@ -125,20 +135,30 @@ class PlainDisplay:
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self.console = console
         self.clock = clock
-        self.said = clock()
+        self.said = self.stage_began = clock()
         self.last = ""
 
     def show_event(self, event: Event) -> None:
         """Print a line."""
         self.console.print(line_of(event))
         self.said = self.clock()
+        if event.type == "stage_started":
+            self.stage_began = self.said
 
     def show_job(self, job: Job) -> None:
         """Say how far the job is, at most every few seconds and only if that changed."""
         line = standing(job)
         if line != self.last and self.clock() - self.said >= PLAIN_INTERVAL_SECONDS:
-            self.console.print(line)
+            self.console.print(line + self._left(job))
             self.said, self.last = self.clock(), line
+
+    def _left(self, job: Job) -> str:
+        """How long the stage still takes, if it goes on as it did."""
+        progress = job.progress
+        if job.state != "running" or progress is None or not progress.total or not progress.done:
+            return ""
+        elapsed = self.clock() - self.stage_began
+        return f", {elapsed * (progress.total - progress.done) / progress.done:.0f} s left"
 
 
 def standing(job: Job) -> str:

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 
 from ghosted_cli.request import cache_folder
 from ghosted_core.testing import tiny_llama
+from services.embedded import Stack, remove_stack
 from tests.tiny import save_tiny_model, write_text
 
 # Tiny models gain nothing from threads, and lose much where cores are shared.
@@ -33,3 +35,12 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some 200 documents of made-up sentences."""
     return write_text(tmp_path_factory.mktemp("text") / "corpus.txt")
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """PostgreSQL, Redis and S3 on loopback; what one test leaves in them, the next one sees."""
+    folder = tmp_path_factory.mktemp("stack") / "data"
+    with Stack.start(folder) as running:
+        yield running
+    remove_stack(folder)
