@@ -1,7 +1,8 @@
-"""Exits with 0 if this container is connected to the server in a variable: `python connected.py NAME`.
+"""Exits with 0 if this container is connected to the server in a variable: `python connected.py NAME [FILE]`.
 
 A process without a port cannot be asked whether it works. That it holds its connection is the next
 best thing: it dials again whenever the connection breaks. Reads the kernel's table and connects to nobody.
+FILE is a variable with the path of a file that must exist besides.
 """
 
 # ruff: noqa: INP001 - scripts, not a package.
@@ -31,12 +32,14 @@ def connected_ports(table: str) -> Iterator[int]:
             yield int(remote.rpartition(":")[2], 16)
 
 
-def main(name: str) -> int:
+def main(name: str, *files: str) -> int:
     """The exit code."""
+    if not all(Path(os.environ[file]).exists() for file in files):
+        return 1
     wanted = server_port(os.environ[name])
     tables = (path.read_text() for path in TABLES if path.exists())
     return 0 if any(wanted in connected_ports(table) for table in tables) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -42,6 +42,7 @@ def outside(
         "GHOSTED_API_PORT": str(find_free(1)[0]),
         "GHOSTED_CACHE": str(folder / "cache"),
         "GHOSTED_SCRATCH": str(folder / "scratch"),
+        "GHOSTED_READY_FILE": str(folder / "ready"),
     }
     return lambda name: Outside(name, folder, changed)
 
@@ -70,23 +71,39 @@ def test_a_service_becomes_healthy_and_ends(prepared: Callable[[str], Outside], 
         assert stop(process, name) == 0, service.log.read_text()
 
 
-def test_the_worker_takes_wake_ups(prepared: Callable[[str], Outside]) -> None:
-    """The worker says that it is ready, which is when it reads the queue; a stop then ends it at once."""
-    service = prepared("worker")
-    with ended(service.start()) as process:
-        wait(lambda: " ready." in service.log.read_text(), process, service.log)
-        before = time.monotonic()
+def test_the_worker_is_healthy_while_it_takes_jobs(prepared: Callable[[str], Outside]) -> None:
+    """Ready without a connection is not enough, and a worker that was stopped is not ready."""
+    worker = prepared("worker")
+    unused = f"redis://{LOOPBACK}:{find_free(1)[0]}/0"
+    cut_off = Outside("worker", worker.folder, {**worker.changed, "GHOSTED_REDIS_URL": unused})
+    assert not worker.healthy()
+    with ended(worker.start()) as process:
+        wait(worker.healthy, process, worker.log)
+        assert not cut_off.healthy()
         assert stop(process, "worker") == 0
+    assert not worker.healthy()
+
+
+def test_an_idle_worker_ends_at_once(prepared: Callable[[str], Outside]) -> None:
+    """A worker without a job needs none of the time that it has to stop."""
+    worker = prepared("worker")
+    with ended(worker.start()) as process:
+        wait(worker.healthy, process, worker.log)
+        before = time.monotonic()
+        stop(process, "worker")
         assert time.monotonic() - before < 15
 
 
-def test_nobody_answering_is_unhealthy(prepared: Callable[[str], Outside], outside: object) -> None:
-    """The health checks of what does not run fail: nothing listens, and nothing is connected to that port."""
-    api = prepared("api")
-    assert not api.healthy()
-    unused = find_free(1)[0]
-    away = {"GHOSTED_REDIS_URL": f"redis://{LOOPBACK}:{unused}/0"}
-    assert not Outside("worker", api.folder, {**api.changed, **away}).healthy()
+@pytest.mark.parametrize("name", ["api", "relay"])
+def test_nobody_there_is_unhealthy(prepared: Callable[[str], Outside], name: str) -> None:
+    """The health check of what does not run fails: nothing listens, or nothing is connected to that port."""
+    (unused,) = find_free(1)
+    away = {
+        "GHOSTED_API_PORT": str(unused),
+        "GHOSTED_DATABASE_URL": f"postgresql://nobody@{LOOPBACK}:{unused}/none",
+    }
+    service = prepared(name)
+    assert not Outside(name, service.folder, {**service.changed, **away}).healthy()
 
 
 def test_settings_that_are_missing_end_a_service(prepared: Callable[[str], Outside]) -> None:
