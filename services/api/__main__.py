@@ -1,5 +1,8 @@
 """Serves the API with the settings of the environment."""
 
+import signal
+import sys
+
 import uvicorn
 
 from services.app import create_app
@@ -9,6 +12,8 @@ from services.config import load_settings
 def main() -> None:
     """Serve until told to stop."""
     settings = load_settings()
+    # After an ordered end uvicorn raises the signal again, for whoever handled it before; that end is 0.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
         create_app(settings),
         host=settings.api_host,
