@@ -24,6 +24,7 @@ from worker.environment import ALLOWED
 
 KEY_FILE = "api-key"
 USUAL_PORT = 8000
+READY_VARIABLE = "GHOSTED_READY_FILE"
 READY_SECONDS = 60.0
 # A worker gives its job back to the queue on SIGTERM; the others have little to finish.
 STOP = (Escalation(signal.SIGTERM, 20.0),)
@@ -119,13 +120,15 @@ def _programs(external: External) -> tuple[tuple[str, str], ...]:
 def _start(started: ExitStack, name: str, module: str, folder: Path, environment: dict[str, str]) -> Child:
     own = folder / name
     own.mkdir(mode=0o700, exist_ok=True)
+    # A killed run leaves it, and it would say that this one is ready.
+    _ready_file(own).unlink(missing_ok=True)
     child = Child(
         Command(
             part=name,
             arguments=(sys.executable, "-m", module),
             folder=own,
             log=folder / "logs" / f"{name}.log",
-            environment=environment,
+            environment={**environment, READY_VARIABLE: str(_ready_file(own))},
             # The worker has a job's process to end before it ends itself.
             death_signal=signal.SIGTERM if name == "worker" else signal.SIGKILL,
             escalation=STOP,
@@ -155,7 +158,6 @@ def _environment(stack: Stack, wanted: Wanted, port: int) -> dict[str, str]:
         "CACHE": str(wanted.cache.resolve()),
         "DEVICE": wanted.device,
         "SCRATCH": str(wanted.folder.resolve() / "worker"),
-        "READY_FILE": str(_ready_file(wanted.folder.resolve())),
     }
     home = Path(__file__).parents[1]
     return {
@@ -204,8 +206,9 @@ def _new_key(database: Database, file: Path) -> str:
     return key
 
 
-def _ready_file(folder: Path) -> Path:
-    return folder / "worker" / "ready"
+def _ready_file(own: Path) -> Path:
+    """Of the process whose folder is `own`."""
+    return own / "ready"
 
 
 def _wait(processes: tuple[Child, ...], url: str, folder: Path) -> None:
@@ -213,8 +216,9 @@ def _wait(processes: tuple[Child, ...], url: str, folder: Path) -> None:
     if "bucket" in by_name:
         by_name.pop("bucket").wait(READY_SECONDS)
     by_name["api"].wait_ready(lambda: _probe_api(url), READY_SECONDS)
-    by_name["worker"].wait_ready(lambda: _probe_file(_ready_file(folder)), READY_SECONDS)
-    by_name["relay"].check()
+    for name in ("relay", "worker"):
+        file = _ready_file(folder / name)
+        by_name[name].wait_ready(lambda file=file: _probe_file(file), READY_SECONDS)  # type: ignore[misc]
 
 
 def _probe_api(url: str) -> None:

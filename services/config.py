@@ -1,5 +1,6 @@
 """What an operator can set. Read once, at the start of a process, from variables named GHOSTED_*."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, model_validator
@@ -59,6 +60,10 @@ class Settings(BaseSettings):
         default=3600, ge=1, le=3600, description="How long a download link works; an hour at most."
     )
 
+    ready_file: Path | None = Field(
+        default=None,
+        description="File that exists while a relay or worker is at work; for health checks. One each.",
+    )
     auth_enabled: bool = Field(
         default=True, description="Whether requests need a key. Without, everyone sees every job."
     )

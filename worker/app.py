@@ -13,6 +13,7 @@ from celery.signals import worker_process_init, worker_ready, worker_shutting_do
 
 from services.leash import tie_to
 from services.outbox.publisher import QUEUE
+from services.readiness import hide, show
 from worker.config import WorkerSettings
 from worker.tasks import register
 
@@ -58,14 +59,13 @@ def create_app(settings: WorkerSettings) -> Celery:
 
 def _show_readiness(file: Path) -> None:
     """`file` exists from when the worker takes jobs until it is told to end."""
-    file.unlink(missing_ok=True)
+    hide(file)
 
     def take_jobs(**_: Any) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
+        show(file)
 
     def take_none(**_: Any) -> None:
-        file.unlink(missing_ok=True)
+        hide(file)
 
     worker_ready.connect(take_jobs, weak=False)
     worker_shutting_down.connect(take_none, weak=False)

@@ -21,9 +21,6 @@ class WorkerSettings(Settings):
     scratch: Path | None = Field(
         default=None, description="Folder on a disk with room for two checkpoints; empty for the system's."
     )
-    ready_file: Path | None = Field(
-        default=None, description="File that exists while the worker takes jobs; for health checks."
-    )
     orders_seconds: Seconds = Field(default=1, description="How often a cancellation is looked for.")
     stop_seconds: Seconds = Field(
         default=10, description="How long a job's process has to end by itself before it is killed."

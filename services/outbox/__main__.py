@@ -6,6 +6,7 @@ from threading import Event
 
 from services.config import load_settings
 from services.outbox.loop import run
+from services.readiness import shown
 
 
 def main() -> None:
@@ -16,7 +17,8 @@ def main() -> None:
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: stop.set())
     logging.getLogger(__name__).info("relay and sweeper run")
-    run(settings, stop)
+    with shown(settings.ready_file):
+        run(settings, stop)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def job(done: int, state: str = "running") -> Job:
 
 
 def test_plain_lines_are_rare() -> None:
-    """Between events, progress is told at most every few seconds, and only if it changed."""
+    """Between events, progress is told at most every few seconds, only if it changed, with the time left."""
     now = [0.0]
     text = StringIO()
     plain = PlainDisplay(Console(file=text), clock=lambda: now[0])
@@ -33,7 +33,7 @@ def test_plain_lines_are_rare() -> None:
         now[0] = second
         plain.show_job(job(second // 10))
     lines = text.getvalue().splitlines()
-    assert lines == ["calibrate: 0 of 100 tokens", "calibrate: 1 of 100 tokens"]
+    assert lines == ["calibrate: 0 of 100 tokens", "calibrate: 1 of 100 tokens, 990 s left"]
     assert PLAIN_INTERVAL_SECONDS <= 10
 
 
