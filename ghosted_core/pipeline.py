@@ -1,6 +1,5 @@
 """One job, from a model to a patched checkpoint. The command line and the worker both run this."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from ghosted_core.checkpoint.load import load_model, load_tokenizer
 from ghosted_core.checkpoint.manifest import Manifest
 from ghosted_core.checkpoint.source import ModelSource, resolve
 from ghosted_core.checkpoint.write import require_free, require_space, unique_tensors, write_checkpoint
-from ghosted_core.criteria import CRITERIA, Evidence, LayerScores, plan_of
-from ghosted_core.data import Windows
+from ghosted_core.criteria import criterion_for, plan_of
+from ghosted_core.data import Windows, batches
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.generation import continuations
 from ghosted_core.evaluate.perplexity import Perplexity, perplexity
@@ -27,12 +26,10 @@ from ghosted_core.model.surgery import pruned_model, repaired_model
 from ghosted_core.plan import Boundary, PruningPlan
 from ghosted_core.recorder import Logged, MetricMeasured, Recorder, Stage, StageScope, stage
 from ghosted_core.recovery import RecoveryOperator, RecoverySolver, solver_for
+from ghosted_core.scoring import score_layers
 from ghosted_core.spec import JobSpec
-from ghosted_core.statistics import BoundaryStatistics, Feature, LayerSimilarity, token_weights
+from ghosted_core.statistics import BoundaryStatistics, Feature, token_weights
 from ghosted_core.texts import Texts, read_texts
-
-# Tokens in one forward pass: enough to fill the arithmetic units, little enough to bound memory.
-BATCH_TOKENS = 2048
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
     meter = ProcessMeter(torch.device(options.device))
     with stage(Stage.LOAD, recorder, meter, unit="steps", total=3) as scope:
         loaded = _load(spec, options, recorder, scope)
-    scores = _score(spec, loaded, recorder, meter)
+    scores = score_layers(spec, loaded.model, loaded.texts.calibration, recorder, meter)
     plan = plan_of(scores, loaded.stream.layer_count)
     recorder.record(Logged(f"removing layers {list(plan.removed)}"))
     operators = _repair(spec, loaded, plan, recorder, meter)
@@ -137,11 +134,13 @@ def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageSc
 def _check_fit(spec: JobSpec, model: PreTrainedModel) -> None:
     """What can be known to fail before any text is read."""
     layer_count = model.config.num_hidden_layers
-    if spec.removal_count >= layer_count:
+    count = spec.removal_count(layer_count)
+    if count >= layer_count:
         raise InvalidSpecError(
-            f"'layers' is {spec.removal_count}, but the model has only {layer_count} layers.",
+            f"'layers' is {count}, but the model has only {layer_count} layers.",
             advice=f"Remove between 1 and {layer_count - 1} layers.",
         )
+    criterion_for(spec.strategy).candidates(count, layer_count)
     limit = getattr(model.config, "max_position_embeddings", None)
     wanted = max(spec.calibration.sequence_length, (spec.evaluation and spec.evaluation.sequence_length) or 0)
     if limit is not None and wanted > limit:
@@ -149,21 +148,6 @@ def _check_fit(spec: JobSpec, model: PreTrainedModel) -> None:
             f"'sequence_length' is {wanted}, but the model reads at most {limit} tokens.",
             advice=f"Set 'sequence_length' to {limit} or less.",
         )
-
-
-def _score(spec: JobSpec, loaded: Loaded, recorder: Recorder, meter: ProcessMeter) -> LayerScores:
-    criterion = CRITERIA[spec.strategy.name]
-    layer_count = loaded.stream.layer_count
-    if criterion.evidence is Evidence.NOTHING:
-        return criterion.choose(spec, layer_count, None)
-    windows = loaded.texts.calibration
-    with stage(Stage.SCORE, recorder, meter, total=windows.tokens.numel()) as scope:
-        similarity = LayerSimilarity.empty(layer_count)
-        stream, states = loaded.stream, range(layer_count + 1)
-        for batch in scope.track(batches(windows)):
-            found = stream.read(batch.to(loaded.model.device), states)
-            similarity.update([found[index] for index in states])
-        return criterion.choose(spec, layer_count, similarity)
 
 
 def _repair(
@@ -251,11 +235,3 @@ def _detail(found: Perplexity, windows: Windows) -> dict[str, Any]:
 
 def _weight_bytes(model: PreTrainedModel) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in unique_tensors(model).values())
-
-
-def batches(windows: Windows) -> Iterator[Tensor]:
-    """The windows in groups of about `BATCH_TOKENS` tokens."""
-    count, length = windows.tokens.shape
-    size = max(1, BATCH_TOKENS // length)
-    for start in range(0, count, size):
-        yield windows.tokens[start : start + size]

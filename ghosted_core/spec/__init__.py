@@ -5,6 +5,11 @@ checkpoint's manifest. Whatever does not change the result (device, folders, bat
 is not in it.
 """
 
+from ghosted_core.spec.amounts import (
+    LayerAmount,
+    parse_indices,
+    resolve_amount,
+)
 from ghosted_core.spec.base import (
     Frozen,
 )
@@ -36,9 +41,19 @@ from ghosted_core.spec.references import (
 )
 from ghosted_core.spec.strategies import (
     STRATEGIES,
+    Angular,
+    AnyStrategy,
     Explicit,
+    Magnitude,
+    PerplexityWithout,
+    Reverse,
+    ShortGpt,
+    ShortGptChannel,
+    Sleb,
     Strategy,
     Streamline,
+    StreamlineChannel,
+    Taylor,
 )
 
 __all__ = [
@@ -49,6 +64,8 @@ __all__ = [
     "REVISION",
     "STRATEGIES",
     "Alias",
+    "Angular",
+    "AnyStrategy",
     "Calibration",
     "CatalogModel",
     "CatalogText",
@@ -58,13 +75,24 @@ __all__ = [
     "Ghosted",
     "HubModel",
     "JobSpec",
+    "LayerAmount",
     "LocalModel",
     "LocalText",
+    "Magnitude",
     "ModelReference",
     "NoRecovery",
+    "PerplexityWithout",
     "Recovery",
+    "Reverse",
+    "ShortGpt",
+    "ShortGptChannel",
+    "Sleb",
     "Strategy",
     "Streamline",
+    "StreamlineChannel",
+    "Taylor",
     "TextReference",
     "is_hub_id",
+    "parse_indices",
+    "resolve_amount",
 ]
