@@ -71,6 +71,9 @@ def test_inspect_knows_models_and_checkpoints(tiny_folder: Path, text_file: Path
     [
         (["--layers", "99"], "invalid_spec"),
         (["--strategy", "astrology"], "invalid_spec"),
+        (["--strategy", "taylor:protect"], "invalid_spec"),
+        (["--strategy", "sleb", "--layers", "5"], "invalid_spec"),
+        (["--layers", "100%"], "invalid_spec"),
         (["--recovery", "prayer"], "invalid_spec"),
         (["--device", "cuda:7"], "invalid_spec"),
         (["--calibration", "no-such-file.txt"], "data_not_found"),
