@@ -83,6 +83,7 @@ class _WideModel:
 
     def __init__(self, model: PreTrainedModel, family: Family) -> None:
         self.model = model
+        self.decoder = model.get_submodule(family.decoder)
         self.norm = model.get_submodule(family.final_norm)
         self.skipper = LayerSkipper(model, family)
         self.layers = self.skipper.layers
@@ -91,6 +92,10 @@ class _WideModel:
             name: tensor.detach().float()
             for name, tensor in model.named_parameters()
             if not name.startswith(prefix)
+        }
+        inside = family.decoder + "."
+        self.decoders_rest = {
+            name.removeprefix(inside): tensor for name, tensor in self.rest.items() if name.startswith(inside)
         }
 
     @torch.no_grad()
@@ -102,7 +107,8 @@ class _WideModel:
             heard.append((args, kwargs))
 
         with self.skipper.without(range(len(self.layers))), _pre_hooks(self.layers, listen):
-            self._whole(tokens)
+            # The decoder alone: the head's answers to embeddings are of no use, and large.
+            functional_call(self.decoder, self.decoders_rest, (), _plain(tokens))
         return _Opened(tokens, _state_of(heard[0]), tuple(_without_state(one) for one in heard))
 
     def weights(self, index: int) -> dict[str, Tensor]:
@@ -137,11 +143,7 @@ class _WideModel:
             return (state, *rest), named
 
         with self.skipper.without(range(len(self.layers))), _pre_hooks([self.norm], replace):
-            return self._whole(tokens)
-
-    def _whole(self, tokens: Tensor) -> Tensor:
-        given = {"input_ids": tokens, "use_cache": False}
-        logits: Tensor = functional_call(self.model, self.rest, (), given).logits
+            logits: Tensor = functional_call(self.model, self.rest, (), _plain(tokens)).logits
         return logits
 
 
@@ -183,6 +185,10 @@ def _pre_hooks(modules: Sequence[nn.Module] | nn.ModuleList, hook: Callable[...,
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _plain(tokens: Tensor) -> dict[str, Any]:
+    return {"input_ids": tokens, "use_cache": False}
 
 
 def _state_of(given: Arguments) -> Tensor:
