@@ -15,10 +15,16 @@ from ghosted_core.spec.job import (
     JobSpec,
 )
 from ghosted_core.spec.recoveries import (
+    AUTO,
     RECOVERIES,
     Ghosted,
+    LinearPatchDiag,
+    LinearPatchRotate,
     NoRecovery,
+    PruneAndComp,
     Recovery,
+    ReplaceMe,
+    ReplaceMeCosine,
 )
 from ghosted_core.spec.references import (
     ALIAS,
@@ -43,6 +49,7 @@ from ghosted_core.spec.strategies import (
 
 __all__ = [
     "ALIAS",
+    "AUTO",
     "DEFAULT_TEXT",
     "HUB_ID",
     "RECOVERIES",
@@ -58,11 +65,16 @@ __all__ = [
     "Ghosted",
     "HubModel",
     "JobSpec",
+    "LinearPatchDiag",
+    "LinearPatchRotate",
     "LocalModel",
     "LocalText",
     "ModelReference",
     "NoRecovery",
+    "PruneAndComp",
     "Recovery",
+    "ReplaceMe",
+    "ReplaceMeCosine",
     "Strategy",
     "Streamline",
     "TextReference",
