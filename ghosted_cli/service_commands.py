@@ -46,7 +46,9 @@ def submit(
     layers: Annotated[int | None, typer.Option(help="How many layers to remove.")] = None,
     remove: Annotated[str | None, typer.Option(help="Which layers instead: 3,5,8-12 (from 0).")] = None,
     strategy: Annotated[str, typer.Option(help="How layers are chosen.")] = "streamline",
-    recovery: Annotated[str, typer.Option(help="How cuts are repaired: ghosted or none.")] = "ghosted",
+    recovery: Annotated[
+        str, typer.Option(help="How cuts are repaired; see 'ghosted compress --help'.")
+    ] = "ghosted",
     calibration: Annotated[str | None, typer.Option(help="Alias of the text to calibrate on.")] = None,
     sequences: Annotated[int | None, typer.Option(help="Calibration windows.")] = None,
     sequence_length: Annotated[int | None, typer.Option(help="Tokens in a window.")] = None,

@@ -4,13 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from ghosted_core.activations import ActivationFile, require_scratch, scratch_folder
-from ghosted_core.batching import batches
-from ghosted_core.data import Windows
+from ghosted_core.data import Windows, batches
 from ghosted_core.model.capture import Observed, ResidualStream
 from ghosted_core.model.families import family_of
 from ghosted_core.plan import Boundary, PruningPlan

@@ -8,7 +8,6 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ghosted_core import report
-from ghosted_core.batching import batches
 from ghosted_core.calibration import Calibrated, repair
 from ghosted_core.catalog import Catalog, builtin_catalog
 from ghosted_core.checkpoint.load import load_model, load_tokenizer
@@ -16,7 +15,7 @@ from ghosted_core.checkpoint.manifest import Manifest
 from ghosted_core.checkpoint.source import ModelSource, resolve
 from ghosted_core.checkpoint.write import require_free, require_space, unique_tensors, write_checkpoint
 from ghosted_core.criteria import CRITERIA, Evidence, LayerScores, plan_of
-from ghosted_core.data import Windows
+from ghosted_core.data import Windows, batches
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.generation import continuations
 from ghosted_core.evaluate.perplexity import Perplexity, perplexity

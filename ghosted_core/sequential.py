@@ -9,8 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ghosted_core.activations import ActivationFile, require_scratch, scratch_folder
-from ghosted_core.batching import batches
-from ghosted_core.data import Windows
+from ghosted_core.data import Windows, batches
 from ghosted_core.model.capture import ResidualStream
 from ghosted_core.model.families import family_of
 from ghosted_core.model.surgery import pruned_model
@@ -57,7 +56,9 @@ class _Walk:
     def gather(self, solver: RecoverySolver, boundary: Boundary, scope: StageScope) -> BoundaryStatistics:
         """The sums over the patched stream entering `boundary` and the unpruned one leaving it."""
         sums = BoundaryStatistics(solver.request)
-        files = [ActivationFile(self._folder / f"{boundary.start}-{name}") for name in ("unpruned", "entering")]
+        files = [
+            ActivationFile(self._folder / f"{boundary.start}-{name}") for name in ("unpruned", "entering")
+        ]
         for entering, leaving in self._advance(boundary, scope):
             weights = token_weights(solver.weighting, entering)
             sums.update({Feature.ENTERING: entering, Feature.LEAVING: leaving}, weights)

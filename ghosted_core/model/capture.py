@@ -75,9 +75,7 @@ class ResidualStream:
             handle.remove()
 
     @contextmanager
-    def _hooks(
-        self, found: Observed, states: Sequence[int], mlp_layers: Sequence[int]
-    ) -> Iterator[None]:
+    def _hooks(self, found: Observed, states: Sequence[int], mlp_layers: Sequence[int]) -> Iterator[None]:
         last = max(states)
         handles: list[RemovableHandle] = []
         try:

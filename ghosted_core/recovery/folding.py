@@ -91,7 +91,7 @@ def _is_tied(tensors: Mapping[str, Tensor], family: Family) -> bool:
 
 
 def _mapped(tensors: Mapping[str, Tensor], family: Family, repair: MlpMap) -> Iterator[tuple[str, Tensor]]:
-    """m T = (a W' + b) T: W <- T' W for weights of (out, in), and b <- b T."""
+    """W <- T' W for weights of (out, in), and b <- b T: then (a W' + b) T is what the MLP adds."""
     layer = family.layer_path(repair.boundary.start - 1)
     for name in _required(tensors, [f"{layer}.{path}" for path in family.mlp_output]):
         old = tensors[name].detach()

@@ -8,7 +8,7 @@ from ghosted_core import linalg
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.plan import Boundary
 from ghosted_core.recovery.base import FitReport, RecoveryOperator, relative
-from ghosted_core.spec import AUTO, Ghosted
+from ghosted_core.spec import Ghosted
 from ghosted_core.statistics import ENTERING, SHIFT, BoundaryStatistics, StatisticsRequest
 
 GRAM = (ENTERING, ENTERING)  # G = X'X
@@ -85,7 +85,7 @@ class GhostedSolver:
         if self.settings.solver == "truncated":
             return _Fit(linalg.truncated_solve(gram, cross), ridge=0.0)
         ridge = self.settings.ridge
-        if ridge == AUTO:
+        if ridge == "auto":
             return _chosen_on(held_out, fit)
         if self.settings.ridge_scale == "relative":
             ridge *= _mean_diagonal(gram)

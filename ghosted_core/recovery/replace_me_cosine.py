@@ -25,7 +25,7 @@ class _Batch:
 
     @property
     def beside(self) -> Float[Tensor, "tokens hidden"]:
-        """y = x_pre - m."""
+        """The stream without m: y = x_pre - m."""
         return self.entering - self.mlp
 
 
@@ -98,7 +98,7 @@ class ReplaceMeCosineTrainer:
         with torch.enable_grad():
             for _ in range(self.settings.epochs):
                 order = torch.randperm(fit.tokens, generator=generator)
-                for rows in order.split(self.settings.batch_tokens):
+                for rows in torch.split(order, self.settings.batch_tokens):
                     optimizer.zero_grad()
                     self._distances(matrix, _batch(fit, rows)).mean().backward()  # type: ignore[no-untyped-call]
                     optimizer.step()
@@ -127,5 +127,5 @@ def _batch(stored: StoredActivations, rows: Tensor) -> _Batch:
 
 
 def _in_order(stored: StoredActivations, size: int) -> Iterator[_Batch]:
-    for rows in torch.arange(stored.tokens).split(size):
+    for rows in torch.split(torch.arange(stored.tokens), size):
         yield _batch(stored, rows)

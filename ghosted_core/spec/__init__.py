@@ -15,7 +15,6 @@ from ghosted_core.spec.job import (
     JobSpec,
 )
 from ghosted_core.spec.recoveries import (
-    AUTO,
     RECOVERIES,
     Ghosted,
     LinearPatchDiag,
@@ -49,7 +48,6 @@ from ghosted_core.spec.strategies import (
 
 __all__ = [
     "ALIAS",
-    "AUTO",
     "DEFAULT_TEXT",
     "HUB_ID",
     "RECOVERIES",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, field_serializer, model_validator
 
 from ghosted_core.spec.base import Frozen
-from ghosted_core.spec.recoveries import AUTO, Ghosted, Recovery
+from ghosted_core.spec.recoveries import Ghosted, Recovery
 from ghosted_core.spec.references import CatalogText, ModelReference, TextReference
 from ghosted_core.spec.strategies import Explicit, Strategy, Streamline
 
@@ -76,7 +76,7 @@ class JobSpec(Frozen):
 
     @model_validator(mode="after")
     def _held_out_tokens_choose_ridge(self) -> "JobSpec":
-        chosen = isinstance(self.recovery, Ghosted) and self.recovery.ridge == AUTO
+        chosen = isinstance(self.recovery, Ghosted) and self.recovery.ridge == "auto"
         if chosen and not self.calibration.held_out_sequences:
             raise ValueError("'recovery.ridge: auto' needs 'calibration.held_out_sequences' of at least 1")
         return self

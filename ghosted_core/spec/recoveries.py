@@ -8,7 +8,6 @@ from ghosted_core.spec.base import Frozen, read_named
 
 Weighting = Literal["uniform", "skip_first", "inverse_norm"]
 RidgeScale = Literal["absolute", "relative"]
-AUTO = "auto"
 
 
 class NoRecovery(Frozen):
@@ -114,19 +113,13 @@ class Ghosted(Frozen):
 
     @model_validator(mode="after")
     def _solver_takes_ridge(self) -> "Ghosted":
-        if self.ridge == AUTO and self.solver == "truncated":
+        if self.ridge == "auto" and self.solver == "truncated":
             raise ValueError("'ridge: auto' has no meaning for 'solver: truncated', which uses none")
         return self
 
 
 AnyRecovery = (
-    NoRecovery
-    | PruneAndComp
-    | LinearPatchDiag
-    | LinearPatchRotate
-    | ReplaceMe
-    | ReplaceMeCosine
-    | Ghosted
+    NoRecovery | PruneAndComp | LinearPatchDiag | LinearPatchRotate | ReplaceMe | ReplaceMeCosine | Ghosted
 )
 Recovery = Annotated[
     Annotated[AnyRecovery, Field(discriminator="name")],

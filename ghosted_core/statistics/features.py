@@ -45,9 +45,7 @@ LEAVING = Combination("leaving", ((Feature.LEAVING, 1.0),))
 SHIFT = Combination("shift", ((Feature.LEAVING, 1.0), (Feature.ENTERING, -1.0)))  # D = X_post - X_pre
 MLP = Combination("mlp", ((Feature.MLP, 1.0),))
 # X_post - y with y = X_pre - m, the stream beside the MLP.
-MLP_TARGET = Combination(
-    "mlp_target", ((Feature.LEAVING, 1.0), (Feature.ENTERING, -1.0), (Feature.MLP, 1.0))
-)
+MLP_TARGET = Combination("mlp_target", ((Feature.LEAVING, 1.0), (Feature.ENTERING, -1.0), (Feature.MLP, 1.0)))
 ROTATED_ENTERING = Combination("rotated_entering", ENTERING.terms, rotated=True)
 ROTATED_LEAVING = Combination("rotated_leaving", LEAVING.terms, rotated=True)
 ROTATED_SHIFT = Combination("rotated_shift", SHIFT.terms, rotated=True)
