@@ -27,7 +27,7 @@ GENERATIONS = 2  # of each, those that are read and those that are written
 class _Depth:
     """Both streams of all windows where the last cut ended: the unpruned one, and what entered the cut.
 
-    `operator` is what makes the patched stream out of the latter.
+    The patched stream goes on from x + x M, M being `correction`, for x in `entering`.
     """
 
     layer: int
@@ -37,11 +37,10 @@ class _Depth:
 
     def states(self, rows: slice, shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
         """(unpruned, patched) states of some windows."""
-        unpruned, entering = (
-            file.rows()[rows].to(device).view(*shape, -1) for file in (self.unpruned, self.entering)
-        )
-        correction = self.correction.to(entering)
-        return unpruned, entering + entering @ correction
+        unpruned, entering = (file.rows()[rows].to(device) for file in (self.unpruned, self.entering))
+        # The same kernel as in the checkpoint's operator, so that the rounding is the same.
+        patched = torch.addmm(entering, entering, self.correction.to(entering))
+        return unpruned.view(*shape, -1), patched.view(*shape, -1)
 
 
 class _Walk:

@@ -66,7 +66,7 @@ class BoundaryStatistics:
     def _add_ratios(self, values: Mapping[Combination, Tensor], weights: Tensor | None) -> None:
         for above, below in self.request.ratios:
             ratios = mean_ratios(values[above], values[below], weights)
-            _accumulate(self.ratios, (above, below), ratios.flatten(0, -2).sum(dim=0))
+            _accumulate(self.ratios, (above, below), ratios.reshape(-1, ratios.shape[-1]).sum(dim=0))
 
     def _add_sums(self, values: Mapping[Combination, Tensor], weights: Tensor | None) -> None:
         rows = {combination: value.flatten(0, -2) for combination, value in values.items()}
