@@ -13,7 +13,14 @@ from torch import Tensor
 
 from ghosted_core.errors import DataError
 from ghosted_core.plan import Boundary
-from ghosted_core.statistics import BoundaryStatistics, Combination, Feature, Pair, StatisticsRequest
+from ghosted_core.statistics import (
+    BoundaryStatistics,
+    Combination,
+    Feature,
+    Pair,
+    Precision,
+    StatisticsRequest,
+)
 
 HEADER = "ghosted_statistics"
 
@@ -47,6 +54,8 @@ class _Boundary(_Part):
     tokens: int
     windows: int
     weight: float
+    precision: Precision
+    product_error: float
 
 
 class _Header(_Part):
@@ -114,6 +123,8 @@ def _describe(boundary: Boundary, sums: BoundaryStatistics) -> _Boundary:
         tokens=sums.tokens,
         windows=sums.windows,
         weight=sums.weight,
+        precision=sums.request.precision,
+        product_error=sums.product_error,
         **pairs,
     )
 
@@ -124,6 +135,7 @@ def _read(part: _Boundary, tensors: Mapping[str, Tensor]) -> BoundaryStatistics:
         diagonals=_pairs(part.diagonals),
         ratios=_pairs(part.ratios),
         energies=tuple(combination.read() for combination, _ in part.energies),
+        precision=part.precision,
     )
     sums = BoundaryStatistics(
         request,
@@ -131,6 +143,7 @@ def _read(part: _Boundary, tensors: Mapping[str, Tensor]) -> BoundaryStatistics:
         tokens=part.tokens,
         windows=part.windows,
         weight=part.weight,
+        product_error=part.product_error,
     )
     for kind, pairs, totals in _kinds(sums):
         for index, pair in enumerate(pairs):

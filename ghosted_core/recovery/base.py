@@ -138,6 +138,13 @@ class RecoveryTrainer(Protocol):
         """
 
 
+def product_error(statistics: BoundaryStatistics) -> dict[str, float]:
+    """What a report says of float32 products; nothing of float64 ones."""
+    if statistics.request.precision == "float64":
+        return {}
+    return {"float32_product_error": statistics.product_error}
+
+
 def relative(remaining: float, energy: float) -> float:
     """sqrt(remaining / energy), 0 where there is nothing to repair."""
     return math.sqrt(remaining / energy) if energy else 0.0

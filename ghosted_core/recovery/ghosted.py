@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -7,7 +7,7 @@ import torch
 from ghosted_core import linalg
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.plan import Boundary
-from ghosted_core.recovery.base import FitReport, RecoveryOperator, relative
+from ghosted_core.recovery.base import FitReport, RecoveryOperator, product_error, relative
 from ghosted_core.spec import Ghosted
 from ghosted_core.statistics import ENTERING, SHIFT, BoundaryStatistics, StatisticsRequest
 
@@ -37,6 +37,7 @@ class GhostedSolver:
 
     def __init__(self, settings: Ghosted) -> None:
         self.settings = settings
+        self.request = replace(type(self).request, precision=settings.products)
 
     @property
     def weighting(self) -> str:
@@ -76,7 +77,7 @@ class GhostedSolver:
             correction_norm=float(torch.linalg.matrix_norm(found.solution)),
             symmetric_share=symmetric,
             antisymmetric_share=antisymmetric,
-            detail=fitted.detail,
+            detail={**fitted.detail, **product_error(fit)},
         )
         return RecoveryOperator(boundary=boundary, correction=found.solution, report=report)
 

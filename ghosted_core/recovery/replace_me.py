@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import torch
 
 from ghosted_core import linalg
 from ghosted_core.plan import Boundary
-from ghosted_core.recovery.base import FitReport, MlpMap, relative
+from ghosted_core.recovery.base import FitReport, MlpMap, product_error, relative
 from ghosted_core.spec import ReplaceMe
 from ghosted_core.statistics import MLP, MLP_TARGET, SHIFT, BoundaryStatistics, StatisticsRequest
 
@@ -23,6 +25,7 @@ class ReplaceMeSolver:
 
     def __init__(self, settings: ReplaceMe) -> None:
         self.settings = settings
+        self.request = replace(type(self).request, precision=settings.products)
 
     @property
     def weighting(self) -> str:
@@ -57,6 +60,7 @@ class ReplaceMeSolver:
             correction_norm=float(torch.linalg.matrix_norm(difference)),
             symmetric_share=symmetric,
             antisymmetric_share=antisymmetric,
+            detail=product_error(fit),
         )
         return MlpMap(boundary=boundary, matrix=found.solution, report=report)
 

@@ -8,6 +8,7 @@ from ghosted_core.spec.base import Frozen, read_named
 
 Weighting = Literal["uniform", "skip_first", "inverse_norm"]
 RidgeScale = Literal["absolute", "relative"]
+Precision = Literal["float64", "float32"]
 
 
 class NoRecovery(Frozen):
@@ -61,6 +62,7 @@ class ReplaceMe(Frozen):
     """Map the MLP output m of the layer before each cut, y + m T, folded into its down projection.
 
     T = (m'm + ridge I)^-1 m'(x_post - y) with y = x_pre - m. The checkpoint is of the stock class.
+    Settings are those of Ghosted Layers.
     """
 
     title: ClassVar[str] = "ReplaceMe, least squares"
@@ -70,6 +72,7 @@ class ReplaceMe(Frozen):
     ridge: float = Field(default=1e-6, ge=0)
     ridge_scale: RidgeScale = "absolute"
     weighting: Weighting = "uniform"
+    products: Precision = "float64"
 
 
 class ReplaceMeCosine(Frozen):
@@ -98,7 +101,8 @@ class Ghosted(Frozen):
     `weighting` says how much each token counts in the fit: `skip_first` leaves out the first token of
     each window (the attention sink), `inverse_norm` weighs by 1 / ||x_pre||^2. `fit` matters where
     there are several cuts: `dense` fits each on the unpruned model, `sequential` each on the stream
-    that the repaired cuts before it leave.
+    that the repaired cuts before it leave. `products: float32` multiplies batches in float32, a fast
+    path on hardware that is slow in float64; the report says how far off its products are.
     """
 
     title: ClassVar[str] = "Ghosted Layers"
@@ -110,6 +114,7 @@ class Ghosted(Frozen):
     solver: Literal["cholesky", "truncated"] = "cholesky"
     weighting: Weighting = "uniform"
     fit: Literal["dense", "sequential"] = "dense"
+    products: Precision = "float64"
 
     @model_validator(mode="after")
     def _solver_takes_ridge(self) -> "Ghosted":

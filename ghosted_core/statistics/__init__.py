@@ -13,6 +13,7 @@ from ghosted_core.statistics.features import (
     Combination,
     Feature,
     Pair,
+    Precision,
     StatisticsRequest,
 )
 from ghosted_core.statistics.similarity import LayerSimilarity
@@ -32,6 +33,7 @@ __all__ = [
     "Feature",
     "LayerSimilarity",
     "Pair",
+    "Precision",
     "StatisticsRequest",
     "token_weights",
 ]

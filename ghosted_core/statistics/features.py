@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from jaxtyping import Float, Float64
 from torch import Tensor
@@ -51,6 +52,7 @@ ROTATED_LEAVING = Combination("rotated_leaving", LEAVING.terms, rotated=True)
 ROTATED_SHIFT = Combination("rotated_shift", SHIFT.terms, rotated=True)
 
 Pair = tuple[Combination, Combination]
+Precision = Literal["float64", "float32"]
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,14 @@ class StatisticsRequest:
 
     A'B for each pair of `products`, its diagonal alone for each of `diagonals`, ||A||_F^2 for each of
     `energies`, and for each pair of `ratios` the sum over windows of mean_t |A| / mean_t |B|, a channel
-    at a time.
+    at a time. `precision` is that in which a batch's products are multiplied; totals are float64.
     """
 
     products: tuple[Pair, ...] = ()
     energies: tuple[Combination, ...] = ()
     diagonals: tuple[Pair, ...] = ()
     ratios: tuple[Pair, ...] = ()
+    precision: Precision = "float64"
 
     @property
     def combinations(self) -> frozenset[Combination]:
@@ -79,12 +82,14 @@ class StatisticsRequest:
         return frozenset(feature for combination in self.combinations for feature, _ in combination.terms)
 
     def __or__(self, other: "StatisticsRequest") -> "StatisticsRequest":
-        """Everything that either asks for: one pass then serves several repairs."""
+        """Everything that either asks for, as exact as either asks: one pass then serves several repairs."""
+        asked: tuple[Precision, ...] = (self.precision, other.precision)
         return StatisticsRequest(
             products=tuple(dict.fromkeys((*self.products, *other.products))),
             energies=tuple(dict.fromkeys((*self.energies, *other.energies))),
             diagonals=tuple(dict.fromkeys((*self.diagonals, *other.diagonals))),
             ratios=tuple(dict.fromkeys((*self.ratios, *other.ratios))),
+            precision="float64" if "float64" in asked else "float32",
         )
 
 

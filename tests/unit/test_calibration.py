@@ -182,3 +182,15 @@ def test_broken_activations_end_training(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError):
         repaired(model, [2], tmp_path, "replace_me_cosine", epochs=1)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("replace_me_cosine", {"epochs": 1}), ("ghosted", {"fit": "sequential"}), ("prune_and_comp", {})],
+)
+def test_held_out_tokens_are_optional(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    """Without any, the report has no figure for them."""
+    texts = texts_of(held_out=0)
+    for outcome in repaired(lively_llama(), [1, 3], tmp_path, name, texts, **settings)[1]:
+        assert outcome.report.held_out_tokens == 0
+        assert outcome.report.held_out_relative_residual is None

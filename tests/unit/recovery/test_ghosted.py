@@ -185,3 +185,12 @@ def test_the_automatic_ridge_survives_a_singular_gram_matrix() -> None:
     assert bool(torch.isfinite(operator.correction).all())
     assert operator.report.held_out_relative_residual is not None
     assert operator.report.held_out_relative_residual < 1
+
+
+def test_the_fast_path_finds_the_same_operator_and_reports_its_error() -> None:
+    """float32 products into float64 totals: the operator agrees to their rounding."""
+    planted = PlantedBoundary.make(tokens=2000, hidden=32, noise=0.1)
+    exact, _ = solve(planted)
+    fast, report = solve(planted, products="float32")
+    assert_close(fast, exact, rtol=0, atol=1e-5)
+    assert 0 < report.detail["float32_product_error"] < 1e-6

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -141,3 +143,16 @@ def test_statistics_of_different_requests_do_not_merge() -> None:
     """Half a sum is no sum."""
     with pytest.raises(ValueError, match="different requests"):
         BoundaryStatistics(REQUEST).merge(BoundaryStatistics(WINDOWED))
+
+
+def test_float32_products_are_near_and_say_how_near() -> None:
+    """The fast path differs by float32 rounding; the error is measured, and merging keeps the larger."""
+    planted = PlantedBoundary.make(tokens=3000, noise=0.1)
+    exact = planted.statistics(REQUEST, batches=4)
+    fast = planted.statistics(replace(REQUEST, precision="float32"), batches=4)
+    off = float((fast.products[GRAM] - exact.products[GRAM]).norm() / exact.products[GRAM].norm())
+    assert fast.products[GRAM].dtype == torch.float64
+    assert 0 < off < 1e-6
+    assert off / 10 < fast.product_error < off * 10
+    assert exact.product_error == 0
+    assert fast.merge(BoundaryStatistics(fast.request)).product_error == fast.product_error
