@@ -18,7 +18,9 @@ from ghosted_cli.request import (
     text_reference,
     without_none,
 )
-from ghosted_core.spec import JobSpec
+from ghosted_core.spec import RECOVERIES, JobSpec
+
+RECOVERY_NAMES = ", ".join(form.model_fields["name"].default for form in RECOVERIES)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, progress on stderr.")]
 Cache = Annotated[Path | None, typer.Option(help="Folder for downloads (else $GHOSTED_CACHE).")]
@@ -40,14 +42,18 @@ def compress(
     layers: Layers = None,
     remove: Annotated[str | None, typer.Option(help="Which layers instead: 3,5,8-12 (from 0).")] = None,
     strategy: Strategy = "streamline",
-    recovery: Annotated[str, typer.Option(help="How cuts are repaired: ghosted or none.")] = "ghosted",
+    recovery: Annotated[str, typer.Option(help=f"How cuts are repaired: {RECOVERY_NAMES}.")] = "ghosted",
     revision: Revision = None,
     calibration: Annotated[str | None, typer.Option(help="Text file or alias to calibrate on.")] = None,
     sequences: Annotated[int | None, typer.Option(help="Calibration windows.")] = None,
     sequence_length: Annotated[int | None, typer.Option(help="Tokens in a window.")] = None,
     held_out: Annotated[int | None, typer.Option(help="Further windows to test the fit on.")] = None,
     weighting: Annotated[str | None, typer.Option(help="uniform, skip_first or inverse_norm.")] = None,
-    ridge: Annotated[float | None, typer.Option(help="Added to the diagonal of X'X.")] = None,
+    ridge: Annotated[
+        str | None, typer.Option(help="Added to the diagonal of X'X: a number, or auto.")
+    ] = None,
+    solver: Annotated[str | None, typer.Option(help="cholesky or truncated.")] = None,
+    fit: Annotated[str | None, typer.Option(help="Several cuts: dense or sequential.")] = None,
     evaluation: Annotated[str | None, typer.Option(help="Text file or alias to evaluate on.")] = None,
     windows: Annotated[int | None, typer.Option(help="Evaluation windows.")] = None,
     no_evaluation: Annotated[bool, typer.Option("--no-evaluation", help="Do not evaluate.")] = False,
@@ -64,7 +70,9 @@ def compress(
                 "model": model_reference(model, revision),
                 "strategy": strategy_choice(strategy, remove),
                 "layers": layers,
-                "recovery": without_none({"name": recovery, "weighting": weighting, "ridge": ridge}),
+                "recovery": without_none(
+                    {"name": recovery, "weighting": weighting, "ridge": ridge, "solver": solver, "fit": fit}
+                ),
                 "calibration": without_none(
                     {
                         "dataset": text_reference(calibration),

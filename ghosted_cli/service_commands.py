@@ -47,7 +47,9 @@ def submit(
     layers: Layers = None,
     remove: Annotated[str | None, typer.Option(help="Which layers instead: 3,5,8-12 (from 0).")] = None,
     strategy: Strategy = "streamline",
-    recovery: Annotated[str, typer.Option(help="How cuts are repaired: ghosted or none.")] = "ghosted",
+    recovery: Annotated[
+        str, typer.Option(help="How cuts are repaired; see 'ghosted compress --help'.")
+    ] = "ghosted",
     calibration: Annotated[str | None, typer.Option(help="Alias of the text to calibrate on.")] = None,
     sequences: Annotated[int | None, typer.Option(help="Calibration windows.")] = None,
     sequence_length: Annotated[int | None, typer.Option(help="Tokens in a window.")] = None,

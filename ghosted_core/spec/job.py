@@ -77,6 +77,13 @@ class JobSpec(Frozen):
             )
         return self
 
+    @model_validator(mode="after")
+    def _held_out_tokens_choose_ridge(self) -> "JobSpec":
+        chosen = isinstance(self.recovery, Ghosted) and self.recovery.ridge == "auto"
+        if chosen and not self.calibration.held_out_sequences:
+            raise ValueError("'recovery.ridge: auto' needs 'calibration.held_out_sequences' of at least 1")
+        return self
+
     def removal_count(self, layer_count: int) -> int:
         """How many layers of a model of `layer_count` layers go."""
         if isinstance(self.strategy, Explicit):
