@@ -15,8 +15,9 @@ from ghosted_cli.request import cache_folder
 from ghosted_core.catalog import builtin_catalog
 from ghosted_core.checkpoint.load import load_model, load_tokenizer
 from ghosted_core.checkpoint.source import resolve
+from ghosted_core.data import batches
 from ghosted_core.meter import ProcessMeter
-from ghosted_core.pipeline import Loaded, batches
+from ghosted_core.pipeline import Loaded
 from ghosted_core.plan import Boundary
 from ghosted_core.recovery.ghosted import GhostedSolver
 from ghosted_core.spec import Ghosted, JobSpec

@@ -12,34 +12,48 @@ from ghosted_cli.progress import progress_recorder
 from ghosted_cli.request import (
     cache_folder,
     job_spec,
-    layer_indices,
     model_reference,
+    strategy_choice,
+    strategy_names,
     text_reference,
     without_none,
 )
-from ghosted_core.spec import JobSpec
+from ghosted_core.spec import RECOVERIES, JobSpec
+
+RECOVERY_NAMES = ", ".join(form.model_fields["name"].default for form in RECOVERIES)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, progress on stderr.")]
 Cache = Annotated[Path | None, typer.Option(help="Folder for downloads (else $GHOSTED_CACHE).")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...; auto takes the GPU if there is one.")]
 Model = Annotated[str, typer.Argument(help="Folder, GGUF file, Hub id owner/name, or alias.")]
+Layers = Annotated[str | None, typer.Option(help="How many layers to remove, or which share: 25%.")]
+Strategy = Annotated[
+    str,
+    typer.Option(
+        help=f"How layers are chosen: {strategy_names()}. Settings follow the name: taylor:protect=no."
+    ),
+]
 Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of a Hub model.")]
 
 
 def compress(
     model: Model,
     out: Annotated[Path, typer.Option(help="Folder to write; must not exist or be empty.")],
-    layers: Annotated[int | None, typer.Option(help="How many layers to remove.")] = None,
+    layers: Layers = None,
     remove: Annotated[str | None, typer.Option(help="Which layers instead: 3,5,8-12 (from 0).")] = None,
-    strategy: Annotated[str, typer.Option(help="How layers are chosen.")] = "streamline",
-    recovery: Annotated[str, typer.Option(help="How cuts are repaired: ghosted or none.")] = "ghosted",
+    strategy: Strategy = "streamline",
+    recovery: Annotated[str, typer.Option(help=f"How cuts are repaired: {RECOVERY_NAMES}.")] = "ghosted",
     revision: Revision = None,
     calibration: Annotated[str | None, typer.Option(help="Text file or alias to calibrate on.")] = None,
     sequences: Annotated[int | None, typer.Option(help="Calibration windows.")] = None,
     sequence_length: Annotated[int | None, typer.Option(help="Tokens in a window.")] = None,
     held_out: Annotated[int | None, typer.Option(help="Further windows to test the fit on.")] = None,
     weighting: Annotated[str | None, typer.Option(help="uniform, skip_first or inverse_norm.")] = None,
-    ridge: Annotated[float | None, typer.Option(help="Added to the diagonal of X'X.")] = None,
+    ridge: Annotated[
+        str | None, typer.Option(help="Added to the diagonal of X'X: a number, or auto.")
+    ] = None,
+    solver: Annotated[str | None, typer.Option(help="cholesky or truncated.")] = None,
+    fit: Annotated[str | None, typer.Option(help="Several cuts: dense or sequential.")] = None,
     evaluation: Annotated[str | None, typer.Option(help="Text file or alias to evaluate on.")] = None,
     windows: Annotated[int | None, typer.Option(help="Evaluation windows.")] = None,
     no_evaluation: Annotated[bool, typer.Option("--no-evaluation", help="Do not evaluate.")] = False,
@@ -54,9 +68,11 @@ def compress(
         spec = job_spec(
             {
                 "model": model_reference(model, revision),
-                "strategy": _strategy(strategy, remove),
+                "strategy": strategy_choice(strategy, remove),
                 "layers": layers,
-                "recovery": without_none({"name": recovery, "weighting": weighting, "ridge": ridge}),
+                "recovery": without_none(
+                    {"name": recovery, "weighting": weighting, "ridge": ridge, "solver": solver, "fit": fit}
+                ),
                 "calibration": without_none(
                     {
                         "dataset": text_reference(calibration),
@@ -91,12 +107,6 @@ def run(spec: JobSpec, *, out: Path, cache: Path, device: str, as_json: bool) ->
         typer.echo(json.dumps(result_document(result, memory.events), allow_nan=False))
     else:
         result_table(result, memory.events)
-
-
-def _strategy(name: str, remove: str | None) -> dict[str, Any]:
-    if remove is None:
-        return {"name": name}
-    return {"name": "explicit", "indices": layer_indices(remove)}
 
 
 def _evaluation(dataset: Any, windows: int | None, skip: bool) -> dict[str, Any] | None:

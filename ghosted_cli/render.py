@@ -52,20 +52,30 @@ def comparison(manifest: Manifest) -> Table:
 
 def fit_lines(manifest: Manifest) -> str:
     """One line a boundary on the fit, and the share of the damage that is left."""
-    lines = []
-    for fit in manifest.fits:
-        unseen = fit["held_out_relative_residual"]
-        lines.append(
-            f"Boundary [{fit['boundary']['start']}, {fit['boundary']['stop']}): residual "
-            f"{fit['relative_residual']:.3f} on {fit['tokens']:,} calibration tokens"
-            + (f", {unseen:.3f} on {fit['held_out_tokens']:,} held-out ones" if unseen is not None else "")
-            + f"; condition {fit['condition']:.1e} ({fit['method']}); "
-            f"anti-symmetric share {fit['antisymmetric_share']:.2f}"
-        )
+    lines = [_fit_line(fit) for fit in manifest.fits]
     ratio = manifest.metrics.get("damage_ratio")
     if ratio is not None:
         lines.append(f"Damage left, ln(ppl repaired / dense) over ln(ppl pruned / dense): {ratio:.2f}")
     return "\n".join(lines)
+
+
+def _fit_line(fit: dict[str, Any]) -> str:
+    """What this repair's report has; figures that it has not are left out."""
+    residual = f"residual {fit['relative_residual']:.3f} on {fit['tokens']:,} calibration tokens"
+    if fit["held_out_relative_residual"] is not None:
+        residual += f", {fit['held_out_relative_residual']:.3f} on {fit['held_out_tokens']:,} held-out ones"
+    parts = [f"Boundary [{fit['boundary']['start']}, {fit['boundary']['stop']}): {residual}", fit["method"]]
+    if fit["condition"] is not None:
+        parts[-1] = f"condition {fit['condition']:.1e} ({fit['method']})"
+    if fit["ridge"]:
+        parts.append(f"ridge {fit['ridge']:.1e}")
+    if fit["antisymmetric_share"] is not None:
+        parts.append(f"anti-symmetric share {fit['antisymmetric_share']:.2f}")
+    for name in ("factor", "rotation"):
+        if name in fit["detail"]:
+            value = fit["detail"][name]
+            parts.append(f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}")
+    return "; ".join(parts)
 
 
 def stage_table(rows: Sequence[dict[str, Any]]) -> Table:

@@ -1,15 +1,13 @@
 """From command-line arguments to a `JobSpec`."""
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 from ghosted_core.errors import InvalidSpecError
-from ghosted_core.spec import JobSpec, is_hub_id
+from ghosted_core.spec import STRATEGIES, Explicit, JobSpec, is_hub_id, parse_indices
 
 CACHE_VARIABLE = "GHOSTED_CACHE"
-LONGEST_RANGE = 100_000
 
 
 def cache_folder(given: Path | None) -> Path:
@@ -50,17 +48,30 @@ def layer_indices(text: str) -> tuple[int, ...]:
     Raises:
         InvalidSpecError: another form.
     """
-    return tuple(index for part in text.split(",") for index in _range(part.strip()))
+    try:
+        return parse_indices(text)
+    except ValueError as error:
+        raise InvalidSpecError(f"The layers '{text}' cannot be read: {error}.") from error
 
 
-def _range(part: str) -> range:
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-    if match is None:
-        raise InvalidSpecError(f"'{part}' is neither a layer index nor a range like 8-12.")
-    first, last = int(match[1]), int(match[2] or match[1])
-    if not 0 <= last - first < LONGEST_RANGE:
-        raise InvalidSpecError(f"The range '{part}' does not run upwards.")
-    return range(first, last + 1)
+def strategy_choice(text: str, remove: str | None) -> dict[str, Any]:
+    """'NAME' or 'NAME:SETTING=VALUE,...' as a strategy; the layers to remove, if named, are one too.
+
+    Raises:
+        InvalidSpecError: another form.
+    """
+    if remove is not None:
+        return {"name": "explicit", "indices": layer_indices(remove)}
+    name, _, settings = text.partition(":")
+    pairs = [setting.partition("=") for setting in settings.split(",") if settings]
+    if not all(key and separator for key, separator, _ in pairs):
+        raise InvalidSpecError(f"The settings '{settings}' are not of the form SETTING=VALUE,...")
+    return {**{key.strip(): value.strip() for key, _, value in pairs}, "name": name}
+
+
+def strategy_names() -> str:
+    """What can be chosen without naming layers, for help texts."""
+    return ", ".join(form.model_fields["name"].default for form in STRATEGIES if form is not Explicit)
 
 
 def without_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 from rich.table import Table
 
+from ghosted_cli.compress import Layers, Strategy
 from ghosted_cli.exits import INTERRUPTED, REFUSED, TRY_AGAIN, exit_codes
-from ghosted_cli.request import job_spec, layer_indices, without_none
+from ghosted_cli.request import job_spec, strategy_choice, without_none
 from ghosted_cli.service_progress import display, harmless, show, standing
 from ghosted_client import Client, Job, Metric
 from ghosted_client.errors import NotAuthenticatedError, Problem
@@ -43,10 +44,12 @@ def submit(
         str, typer.Argument(help="Hub id owner/name or owner/name@revision, or an alias of the service.")
     ],
     *,
-    layers: Annotated[int | None, typer.Option(help="How many layers to remove.")] = None,
+    layers: Layers = None,
     remove: Annotated[str | None, typer.Option(help="Which layers instead: 3,5,8-12 (from 0).")] = None,
-    strategy: Annotated[str, typer.Option(help="How layers are chosen.")] = "streamline",
-    recovery: Annotated[str, typer.Option(help="How cuts are repaired: ghosted or none.")] = "ghosted",
+    strategy: Strategy = "streamline",
+    recovery: Annotated[
+        str, typer.Option(help="How cuts are repaired; see 'ghosted compress --help'.")
+    ] = "ghosted",
     calibration: Annotated[str | None, typer.Option(help="Alias of the text to calibrate on.")] = None,
     sequences: Annotated[int | None, typer.Option(help="Calibration windows.")] = None,
     sequence_length: Annotated[int | None, typer.Option(help="Tokens in a window.")] = None,
@@ -67,7 +70,7 @@ def submit(
         spec = job_spec(
             {
                 "model": {"kind": "hub", "id": model} if is_hub_id(model) else model,
-                "strategy": {"name": strategy} if remove is None else _explicit(remove),
+                "strategy": strategy_choice(strategy, remove),
                 "layers": layers,
                 "recovery": {"name": recovery},
                 "calibration": without_none({**calibrating, "seed": seed}),
@@ -76,10 +79,6 @@ def submit(
             }
         )
         _submit(client, spec, labels=_labels(label or []), deadline=deadline, wait=wait, as_json=as_json)
-
-
-def _explicit(remove: str) -> dict[str, Any]:
-    return {"name": "explicit", "indices": layer_indices(remove)}
 
 
 def _labels(given: list[str]) -> dict[str, str]:

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Documents", "Part", "Windows", "read_documents", "token_windows"]
+__all__ = ["Documents", "Part", "Windows", "batches", "read_documents", "token_windows"]
 
+# Tokens in one forward pass: enough to fill the arithmetic units, little enough to bound memory.
+BATCH_TOKENS = 2048
 JOINT = "\n\n"
 # Documents held at once have at most this many characters per token still needed.
 CHARACTERS_PER_TOKEN = 8
@@ -38,6 +40,20 @@ class Windows:
             Windows(self.tokens[:count], {**self.description, "windows": count}),
             Windows(self.tokens[count:], {**self.description, "windows": len(self.tokens) - count}),
         )
+
+    def head(self, count: int | None, length: int | None) -> "Windows":
+        """The first `length` tokens of the first `count` windows, or as much of that as there is."""
+        tokens = self.tokens[:count, :length]
+        size = {"windows": tokens.shape[0], "length": tokens.shape[1]}
+        return Windows(tokens, {**self.description, **size})
+
+
+def batches(windows: Windows) -> "Iterator[torch.Tensor]":
+    """The windows in groups of about `BATCH_TOKENS` tokens."""
+    count, length = windows.tokens.shape
+    size = max(1, BATCH_TOKENS // length)
+    for start in range(0, count, size):
+        yield windows.tokens[start : start + size]
 
 
 def token_windows(

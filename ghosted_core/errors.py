@@ -2,6 +2,7 @@
 
 GhostedError
 ├── InvalidSpecError          the request contradicts itself or the model
+│   └── UnsupportedRepairError  this repair has no place in this model or at this cut
 ├── OutputExistsError         the folder to write is taken
 ├── SourceError               the model cannot be had or must not be loaded
 │   ├── ModelNotFoundError    no such model, or no access to it
@@ -45,6 +46,13 @@ class InvalidSpecError(GhostedError):
 
     code = "invalid_spec"
     advice = "Correct the named field and submit again."
+
+
+class UnsupportedRepairError(InvalidSpecError):
+    """The repair has no place in this architecture, or at this cut."""
+
+    code = "unsupported_repair"
+    advice = "Choose 'ghosted', 'linear_patch_diag', 'linear_patch_rotate' or 'none': they fit every cut."
 
 
 class OutputExistsError(GhostedError):

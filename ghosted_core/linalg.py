@@ -1,5 +1,6 @@
 """Solves and norms on float64 matrices: tensors in, tensors out."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -72,11 +73,43 @@ def truncated_solve(
     return _eigen_solve(gram, cross, cutoff=singular_value_cutoff**2)
 
 
+def ridge_path(
+    gram: Float64[Tensor, "hidden hidden"],
+    cross: Float64[Tensor, "hidden target"],
+    ridges: Sequence[float],
+) -> Iterator[LeastSquares]:
+    """The solutions of (G + ridge I) M = B, one after another, from one factorization.
+
+    Each ridge must be above zero.
+
+    Raises:
+        NonFiniteError: G or B holds infinity or not-a-number.
+        IllConditionedError: G is zero.
+    """
+    _require_finite(gram, cross)
+    eigenvalues, vectors = torch.linalg.eigh(gram)
+    _require_positive(float(eigenvalues[-1]))
+    # Rounding may leave the smallest ones slightly below zero.
+    spectrum = eigenvalues.clamp_min(0)
+    turned = vectors.mT @ cross
+    for ridge in ridges:
+        yield LeastSquares(
+            solution=vectors @ (turned / (spectrum + ridge)[:, None]),
+            rank=gram.shape[0],
+            condition=float((spectrum[-1] + ridge) / (spectrum[0] + ridge)),
+            method="eigen",
+        )
+
+
+def _require_positive(largest: float) -> None:
+    if not largest > 0:
+        raise IllConditionedError("The activations at the boundary are zero, so nothing can be fitted.")
+
+
 def _eigen_solve(gram: Tensor, cross: Tensor, cutoff: float) -> LeastSquares:
     eigenvalues, vectors = torch.linalg.eigh(gram)
     largest = float(eigenvalues[-1])
-    if not largest > 0:
-        raise IllConditionedError("The activations at the boundary are zero, so nothing can be fitted.")
+    _require_positive(largest)
     kept = eigenvalues > cutoff * largest
     basis, spectrum = vectors[:, kept], eigenvalues[kept]
     return LeastSquares(
@@ -101,6 +134,16 @@ def residual_energy(
     quadratic = torch.sum(solution * (gram @ solution))
     linear = torch.sum(solution * cross)
     return max(float(quadratic - 2 * linear) + energy, 0.0)
+
+
+def diagonal_residual_energy(
+    solution: Float64[Tensor, " hidden"],
+    gram: Float64[Tensor, " hidden"],
+    cross: Float64[Tensor, " hidden"],
+    energy: float,
+) -> float:
+    """The same for a diagonal M: all three by their diagonals."""
+    return max(float(torch.sum(solution * (solution * gram - 2 * cross))) + energy, 0.0)
 
 
 def symmetric_shares(matrix: Float64[Tensor, "hidden hidden"]) -> tuple[float, float]:

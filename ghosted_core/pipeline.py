@@ -1,46 +1,48 @@
 """One job, from a model to a patched checkpoint. The command line and the worker both run this."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ghosted_core import report
+from ghosted_core.calibration import Calibrated, repair
 from ghosted_core.catalog import Catalog, builtin_catalog
 from ghosted_core.checkpoint.load import load_model, load_tokenizer
 from ghosted_core.checkpoint.manifest import Manifest
 from ghosted_core.checkpoint.source import ModelSource, resolve
 from ghosted_core.checkpoint.write import require_free, require_space, unique_tensors, write_checkpoint
-from ghosted_core.criteria import CRITERIA, Evidence, LayerScores, plan_of
-from ghosted_core.data import Windows
+from ghosted_core.criteria import criterion_for, plan_of
+from ghosted_core.data import Windows, batches
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.generation import continuations
 from ghosted_core.evaluate.perplexity import Perplexity, perplexity
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.model.capture import ResidualStream
-from ghosted_core.model.families import SUPPORTED, family_of
+from ghosted_core.model.families import SUPPORTED, Family, family_of
 from ghosted_core.model.surgery import pruned_model, repaired_model
-from ghosted_core.plan import Boundary, PruningPlan
+from ghosted_core.plan import PruningPlan
 from ghosted_core.recorder import Logged, MetricMeasured, Recorder, Stage, StageScope, stage
-from ghosted_core.recovery import RecoveryOperator, RecoverySolver, solver_for
+from ghosted_core.recovery import Outcome, RecoveryOperator, check_applicable
+from ghosted_core.recovery.folding import folded_tensors
+from ghosted_core.scoring import score_layers
 from ghosted_core.spec import JobSpec
-from ghosted_core.statistics import BoundaryStatistics, Feature, LayerSimilarity, token_weights
 from ghosted_core.texts import Texts, read_texts
-
-# Tokens in one forward pass: enough to fill the arithmetic units, little enough to bound memory.
-BATCH_TOKENS = 2048
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run needs to know and the result does not depend on."""
+    """What a run needs to know and the result does not depend on.
+
+    `scratch` is where repairs keep activations that do not fit into memory, and clean up afterwards;
+    None: beside `out`.
+    """
 
     out: Path
     cache: Path
+    scratch: Path | None = None
     device: str = "cpu"
     hub_token: str | None = field(default=None, repr=False)
     catalog: Catalog = field(default_factory=builtin_catalog)
@@ -64,9 +66,14 @@ class Loaded:
     texts: Texts
 
     @property
+    def family(self) -> Family:
+        """What is known of the model's architecture."""
+        return family_of(self.model.config.model_type)
+
+    @property
     def stream(self) -> ResidualStream:
         """The model's residual stream."""
-        return ResidualStream(self.model, family_of(self.model.config.model_type))
+        return ResidualStream(self.model, self.family)
 
 
 @dataclass(frozen=True)
@@ -89,17 +96,19 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
     meter = ProcessMeter(torch.device(options.device))
     with stage(Stage.LOAD, recorder, meter, unit="steps", total=3) as scope:
         loaded = _load(spec, options, recorder, scope)
-    scores = _score(spec, loaded, recorder, meter)
+    scores = score_layers(spec, loaded.model, loaded.texts.calibration, recorder, meter)
     plan = plan_of(scores, loaded.stream.layer_count)
     recorder.record(Logged(f"removing layers {list(plan.removed)}"))
-    operators = _repair(spec, loaded, plan, recorder, meter)
+    check_applicable(spec.recovery, loaded.family, plan)
+    job = Calibrated(loaded.model, loaded.texts, options.scratch or options.out.parent)
+    outcomes = repair(spec.recovery, job, plan, recorder, meter)
     with stage(Stage.PATCH, recorder, meter, unit="steps", total=1) as scope:
-        variants = _variants(loaded.model, plan, operators)
+        variants = _variants(loaded, plan, outcomes)
         require_space(options.out, _weight_bytes(variants["repaired"]))
         scope.advance(1)
     measured = _evaluate(spec, loaded, variants, recorder, meter)
     with stage(Stage.SAVE, recorder, meter, unit="steps", total=1) as scope:
-        manifest = report.manifest(spec, loaded, scores, plan, operators, variants["repaired"], measured)
+        manifest = report.manifest(spec, loaded, scores, plan, outcomes, variants["repaired"], measured)
         manifest = write_checkpoint(variants["repaired"], loaded.source, manifest, options.out)
         scope.advance(1)
     return JobResult(path=options.out, manifest=manifest)
@@ -117,6 +126,9 @@ def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageSc
         log=log,
         supported=SUPPORTED,
     )
+    if source.config:
+        # A folder says what it holds: no weight is read for a job that cannot be.
+        check_applicable(spec.recovery, family_of(source.config["model_type"]))
     scope.advance(1)
     model = load_model(source, dtype=spec.dtype, device=options.device)
     _check_fit(spec, model)
@@ -136,12 +148,15 @@ def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageSc
 
 def _check_fit(spec: JobSpec, model: PreTrainedModel) -> None:
     """What can be known to fail before any text is read."""
+    check_applicable(spec.recovery, family_of(model.config.model_type))
     layer_count = model.config.num_hidden_layers
-    if spec.removal_count >= layer_count:
+    count = spec.removal_count(layer_count)
+    if count >= layer_count:
         raise InvalidSpecError(
-            f"'layers' is {spec.removal_count}, but the model has only {layer_count} layers.",
+            f"'layers' is {count}, but the model has only {layer_count} layers.",
             advice=f"Remove between 1 and {layer_count - 1} layers.",
         )
+    criterion_for(spec.strategy).candidates(count, layer_count)
     limit = getattr(model.config, "max_position_embeddings", None)
     wanted = max(spec.calibration.sequence_length, (spec.evaluation and spec.evaluation.sequence_length) or 0)
     if limit is not None and wanted > limit:
@@ -151,69 +166,15 @@ def _check_fit(spec: JobSpec, model: PreTrainedModel) -> None:
         )
 
 
-def _score(spec: JobSpec, loaded: Loaded, recorder: Recorder, meter: ProcessMeter) -> LayerScores:
-    criterion = CRITERIA[spec.strategy.name]
-    layer_count = loaded.stream.layer_count
-    if criterion.evidence is Evidence.NOTHING:
-        return criterion.choose(spec, layer_count, None)
-    windows = loaded.texts.calibration
-    with stage(Stage.SCORE, recorder, meter, total=windows.tokens.numel()) as scope:
-        similarity = LayerSimilarity.empty(layer_count)
-        stream, states = loaded.stream, range(layer_count + 1)
-        for batch in scope.track(batches(windows)):
-            found = stream.read(batch.to(loaded.model.device), states)
-            similarity.update([found[index] for index in states])
-        return criterion.choose(spec, layer_count, similarity)
-
-
-def _repair(
-    spec: JobSpec, loaded: Loaded, plan: PruningPlan, recorder: Recorder, meter: ProcessMeter
-) -> list[RecoveryOperator]:
-    solver = solver_for(spec.recovery)
-    if solver is None:
-        return []
-    texts = loaded.texts
-    total = texts.calibration.tokens.numel() + texts.held_out.tokens.numel()
-    with stage(Stage.CALIBRATE, recorder, meter, total=total) as scope:
-        fit = _statistics(solver, loaded, plan, texts.calibration, scope)
-        held_out = _statistics(solver, loaded, plan, texts.held_out, scope)
-    with stage(Stage.SOLVE, recorder, meter, unit="boundaries", total=len(plan.boundaries)) as scope:
-        operators = []
-        for boundary in plan.boundaries:
-            operators.append(solver.solve(boundary, fit[boundary], held_out[boundary]))
-            scope.advance(1)
-    return operators
-
-
-def _statistics(
-    solver: RecoverySolver, loaded: Loaded, plan: PruningPlan, windows: Windows, scope: StageScope
-) -> dict[Boundary, BoundaryStatistics]:
-    """Sums at every boundary of `plan` from one pass over `windows` through the unpruned model."""
-    statistics = {boundary: BoundaryStatistics(solver.request) for boundary in plan.boundaries}
-    stream = loaded.stream
-    states = sorted({index for b in plan.boundaries for index in (b.start, b.stop)})
-    for batch in scope.track(batches(windows)):
-        found = stream.read(batch.to(loaded.model.device), states)
-        for boundary, sums in statistics.items():
-            _add_batch(sums, solver, found[boundary.start], found[boundary.stop])
-    return statistics
-
-
-def _add_batch(sums: BoundaryStatistics, solver: RecoverySolver, entering: Tensor, leaving: Tensor) -> None:
-    weights = token_weights(solver.weighting, entering)
-    sums.update(
-        {Feature.ENTERING: entering.flatten(0, 1), Feature.LEAVING: leaving.flatten(0, 1)},
-        weights.flatten() if weights is not None else None,
-    )
-
-
-def _variants(
-    dense: PreTrainedModel, plan: PruningPlan, operators: list[RecoveryOperator]
-) -> dict[str, PreTrainedModel]:
+def _variants(loaded: Loaded, plan: PruningPlan, outcomes: list[Outcome]) -> dict[str, PreTrainedModel]:
     """The models to compare; they share their weights. Without a repair, pruned and repaired are one."""
+    dense = loaded.model
     pruned = pruned_model(dense, plan)
-    corrections = {operator.boundary: operator.correction for operator in operators}
-    repaired = repaired_model(dense, plan, corrections) if corrections else pruned
+    if not outcomes:
+        return {"dense": dense, "pruned": pruned, "repaired": pruned}
+    corrections = {o.boundary: o.correction for o in outcomes if isinstance(o, RecoveryOperator)}
+    replaced = folded_tensors(dense, loaded.family, plan, outcomes)
+    repaired = repaired_model(dense, plan, corrections, replaced)
     return {"dense": dense, "pruned": pruned, "repaired": repaired}
 
 
@@ -251,11 +212,3 @@ def _detail(found: Perplexity, windows: Windows) -> dict[str, Any]:
 
 def _weight_bytes(model: PreTrainedModel) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in unique_tensors(model).values())
-
-
-def batches(windows: Windows) -> Iterator[Tensor]:
-    """The windows in groups of about `BATCH_TOKENS` tokens."""
-    count, length = windows.tokens.shape
-    size = max(1, BATCH_TOKENS // length)
-    for start in range(0, count, size):
-        yield windows.tokens[start : start + size]

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from ghosted_core.checkpoint.manifest import Manifest, PlanRecord, SourceRecord, probe
 from ghosted_core.criteria import LayerScores
 from ghosted_core.plan import PruningPlan
-from ghosted_core.recovery import RecoveryOperator
+from ghosted_core.recovery import Outcome
 from ghosted_core.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def manifest(
     loaded: "Loaded",
     scores: LayerScores,
     plan: PruningPlan,
-    operators: list[RecoveryOperator],
+    outcomes: list[Outcome],
     model: PreTrainedModel,
     measured: "Measured",
 ) -> Manifest:
@@ -43,7 +43,7 @@ def manifest(
             scores=asdict(scores),
         ),
         operators=tuple(getattr(model.config, "ghosted_operators", ())),
-        fits=tuple(asdict(operator.report) for operator in operators),
+        fits=tuple(asdict(outcome.report) for outcome in outcomes),
         calibration=texts.calibration.description,
         evaluation=texts.evaluation.description if texts.evaluation is not None else None,
         metrics=_metrics(measured),

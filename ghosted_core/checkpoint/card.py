@@ -44,12 +44,22 @@ def _what(manifest: Manifest) -> str:
     return (
         f"# {_base_model(manifest)} without {len(manifest.plan.removed)} of {source.layer_count} layers\n\n"
         f"Removed layers: {removed} (counted from 0; strategy `{manifest.spec.strategy.name}`). "
-        f"Repair: `{manifest.spec.recovery.name}`, "
-        f"{len(manifest.operators)} operator(s) at: {', '.join(manifest.operators) or 'none'}. "
+        f"{_repair(manifest)} "
         f"Parameters: {source.parameters:,} before, {manifest.parameters:,} after. "
         f"Source commit: {source.commit or 'not from the Hub'}. "
         "Everything else is in `ghosted.json`."
     )
+
+
+def _repair(manifest: Manifest) -> str:
+    """Which repair, and where it lives."""
+    recovery = manifest.spec.recovery
+    if not manifest.fits:
+        return "The cut is not repaired."
+    named = f"Repair: {recovery.title} (`{recovery.name}`, {recovery.paper})"
+    if manifest.operators:
+        return f"{named}, {len(manifest.operators)} operator(s) at: {', '.join(manifest.operators)}."
+    return f"{named}, folded into the weights: the model is of the stock class and needs no code."
 
 
 def _cost(manifest: Manifest) -> str:

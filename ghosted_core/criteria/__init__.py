@@ -1,14 +1,59 @@
 """Which layers go. A further criterion is one file here, one entry below and its form in `spec`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from ghosted_core.criteria.base import Criterion, Evidence, LayerScores, plan_of
+from ghosted_core.criteria.angular import AngularCriterion
+from ghosted_core.criteria.base import (
+    Criterion,
+    Evidence,
+    Findings,
+    LayerScores,
+    LossCriterion,
+    LossWithout,
+    plan_of,
+)
 from ghosted_core.criteria.explicit import ExplicitCriterion
+from ghosted_core.criteria.magnitude import MagnitudeCriterion
+from ghosted_core.criteria.perplexity import PerplexityCriterion
+from ghosted_core.criteria.reverse import ReverseCriterion
+from ghosted_core.criteria.shortgpt import ShortGptCriterion
+from ghosted_core.criteria.shortgpt_channel import ShortGptChannelCriterion
+from ghosted_core.criteria.sleb import SlebCriterion
 from ghosted_core.criteria.streamline import StreamlineCriterion
+from ghosted_core.criteria.streamline_channel import StreamlineChannelCriterion
+from ghosted_core.criteria.taylor import TaylorCriterion
+from ghosted_core.spec import Strategy
 
-CRITERIA: Mapping[str, Criterion] = {
-    "streamline": StreamlineCriterion(),
-    "explicit": ExplicitCriterion(),
+# From a criterion's name to what makes it out of its form.
+CRITERIA: Mapping[str, Callable[[Any], Criterion]] = {
+    "streamline": StreamlineCriterion,
+    "streamline_channel": StreamlineChannelCriterion,
+    "shortgpt": ShortGptCriterion,
+    "shortgpt_channel": ShortGptChannelCriterion,
+    "angular": AngularCriterion,
+    "taylor": TaylorCriterion,
+    "magnitude": MagnitudeCriterion,
+    "perplexity": PerplexityCriterion,
+    "sleb": SlebCriterion,
+    "reverse": ReverseCriterion,
+    "explicit": ExplicitCriterion,
 }
 
-__all__ = ["CRITERIA", "Criterion", "Evidence", "LayerScores", "plan_of"]
+
+def criterion_for(strategy: Strategy) -> Criterion:
+    """The criterion that `strategy` asks for."""
+    return CRITERIA[strategy.name](strategy)
+
+
+__all__ = [
+    "CRITERIA",
+    "Criterion",
+    "Evidence",
+    "Findings",
+    "LayerScores",
+    "LossCriterion",
+    "LossWithout",
+    "criterion_for",
+    "plan_of",
+]

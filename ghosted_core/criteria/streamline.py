@@ -1,37 +1,38 @@
-from ghosted_core.criteria.base import Evidence, LayerScores
-from ghosted_core.errors import InvalidSpecError
-from ghosted_core.spec import JobSpec
-from ghosted_core.statistics import LayerSimilarity
+from dataclasses import dataclass, field
+
+from ghosted_core.criteria.base import Evidence, Findings, LayerScores
+from ghosted_core.criteria.selection import pick_run, run_starts, scored
+from ghosted_core.spec import Streamline
 
 
+@dataclass(frozen=True)
 class StreamlineCriterion:
     """The run of n layers over which the hidden state turns least.
 
     argmax over s in 1 .. L - n of mean over tokens cos(x_s, x_{s+n}); x_L is the last layer's output
-    before the final norm. The first layer always stays: its input is the bare embedding.
+    before the final norm. The first layer stays, as its input is the bare embedding, unless
+    `keep_first` is false.
 
-    Reference: LLM-Streamline, arXiv 2403.19135, section 3.
+    Reference: LLM-Streamline, arXiv 2403.19135, section 3. The paper's code tries s = 0 too, but
+    compares the last state after the final norm.
     """
 
+    form: Streamline = field(default_factory=Streamline)
     evidence = Evidence.SIMILARITY
 
-    def choose(self, spec: JobSpec, layer_count: int, similarity: LayerSimilarity | None) -> LayerScores:
-        """Score every admissible start of a run."""
-        count = spec.removal_count
-        if similarity is None:
-            raise ValueError("streamline needs the similarity of hidden states")
-        if count >= layer_count:
-            raise InvalidSpecError(
-                f"'layers' is {count}; streamline keeps the first layer, so of {layer_count} layers "
-                f"at most {layer_count - 1} can go."
-            )
-        mean = similarity.mean()
-        scores = {start: float(mean[start, start + count]) for start in range(1, layer_count - count + 1)}
-        winner = max(scores, key=lambda start: scores[start])
-        return LayerScores(
-            criterion="streamline",
-            meaning=f"mean over tokens of cos(x_s, x_(s+{count})) for a run of {count} layers from s",
-            removed=tuple(range(winner, winner + count)),
-            candidates=tuple(scores.items()),
-            ties=tuple(s for s, score in scores.items() if score == scores[winner] and s != winner),
+    def candidates(self, count: int, layer_count: int) -> tuple[int, ...]:
+        """Starts 1 .. L - n, or 0 .. L - n."""
+        return run_starts("streamline", count, first=1 if self.form.keep_first else 0, stop=layer_count)
+
+    def choose(self, count: int, layer_count: int, findings: Findings) -> LayerScores:
+        """Take the run of the highest mean cosine."""
+        mean = findings.seen_similarity().token_mean()
+        starts = self.candidates(count, layer_count)
+        return pick_run(
+            "streamline",
+            f"mean over tokens of cos(x_s, x_(s+{count})) for a run of {count} layers from s",
+            scored(starts, lambda start: float(mean[start, start + count])),
+            count=count,
+            layer_count=layer_count,
+            best="highest",
         )

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -13,30 +14,43 @@ from ghosted_core.model.families import Family, family_of
 from ghosted_core.plan import Boundary, PruningPlan
 
 OPERATOR_TENSOR = "ghosted_operator.correction"
+NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 
 
-def pruned_model(dense: PreTrainedModel, plan: PruningPlan) -> PreTrainedModel:
-    """`dense` without the layers of `plan`, of the same stock class, sharing its weights."""
+def pruned_model(
+    dense: PreTrainedModel, plan: PruningPlan, replaced: Mapping[str, Tensor] = NOTHING
+) -> PreTrainedModel:
+    """`dense` without the layers of `plan`, of the same stock class, sharing its weights.
+
+    `replaced` holds new values for tensors of `dense`, by their names there; a tied tensor is replaced
+    wherever it is used.
+    """
     family = family_of(dense.config.model_type)
     model = _on_meta(type(dense), pruned_config(dense.config, plan, family))
-    _adopt(model, dict(_kept_tensors(dense, plan, family)))
+    _adopt(model, dict(_kept_tensors(dense, plan, family, replaced)))
     return _like(model, dense)
 
 
 def repaired_model(
-    dense: PreTrainedModel, plan: PruningPlan, corrections: Mapping[Boundary, Tensor]
+    dense: PreTrainedModel,
+    plan: PruningPlan,
+    corrections: Mapping[Boundary, Tensor],
+    replaced: Mapping[str, Tensor] = NOTHING,
 ) -> PreTrainedModel:
-    """`dense` without the layers of `plan` and with x + x M at its boundaries, sharing its weights.
+    """`dense` without the layers of `plan` and with its cuts repaired, sharing all weights but `replaced`.
 
-    `corrections` maps each boundary to its M, shape (hidden, hidden), any dtype; it is rounded to
-    the model's. The class is the patched form of the stock one, as in the checkpoint.
+    `corrections` maps boundaries to the M of their operator x + x M, shape (hidden, hidden), any dtype;
+    it is rounded to the model's. The class is then the patched form of the stock one, as in the
+    checkpoint; without operators it is the stock one.
     """
+    if not corrections:
+        return pruned_model(dense, plan, replaced)
     family = family_of(dense.config.model_type)
     sites = {operator_site(plan, boundary, family): m for boundary, m in corrections.items()}
     config_class, model_class = ghosted_classes(type(dense).__name__)
     settings = pruned_config(dense.config, plan, family).to_dict()
     model = _on_meta(model_class, config_class(**settings, ghosted_operators=list(sites)))
-    tensors = dict(_kept_tensors(dense, plan, family))
+    tensors = dict(_kept_tensors(dense, plan, family, replaced))
     for site, correction in sites.items():
         rounded = correction.to(device=dense.device, dtype=dense.dtype)
         tensors[f"{site}.{OPERATOR_TENSOR}"] = nn.Parameter(rounded, requires_grad=False)
@@ -73,14 +87,20 @@ def kept_name(name: str, plan: PruningPlan, family: Family) -> str | None:
     return f"{prefix}{plan.kept.index(int(index))}.{rest}"
 
 
-def _kept_tensors(dense: nn.Module, plan: PruningPlan, family: Family) -> Iterator[tuple[str, Tensor]]:
+def _kept_tensors(
+    dense: nn.Module, plan: PruningPlan, family: Family, replaced: Mapping[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
     # Tied parameters appear under each of their names, so that they are still one afterwards.
-    parameters = dense.named_parameters(remove_duplicate=False)
-    for source in (parameters, dense.named_buffers(remove_duplicate=False)):
+    parameters = dict(dense.named_parameters(remove_duplicate=False))
+    # By identity: the new value of a tied tensor takes the place of the old one under all its names.
+    fresh = {
+        id(parameters[name]): nn.Parameter(value, requires_grad=False) for name, value in replaced.items()
+    }
+    for source in (parameters.items(), dense.named_buffers(remove_duplicate=False)):
         for name, tensor in source:
             renamed = kept_name(name, plan, family)
             if renamed is not None:
-                yield renamed, tensor
+                yield renamed, fresh.get(id(tensor), tensor)
 
 
 def _on_meta(model_class: Any, config: PreTrainedConfig) -> PreTrainedModel:

@@ -5,6 +5,11 @@ checkpoint's manifest. Whatever does not change the result (device, folders, bat
 is not in it.
 """
 
+from ghosted_core.spec.amounts import (
+    LayerAmount,
+    parse_indices,
+    resolve_amount,
+)
 from ghosted_core.spec.base import (
     Frozen,
 )
@@ -17,8 +22,13 @@ from ghosted_core.spec.job import (
 from ghosted_core.spec.recoveries import (
     RECOVERIES,
     Ghosted,
+    LinearPatchDiag,
+    LinearPatchRotate,
     NoRecovery,
+    PruneAndComp,
     Recovery,
+    ReplaceMe,
+    ReplaceMeCosine,
 )
 from ghosted_core.spec.references import (
     ALIAS,
@@ -36,9 +46,19 @@ from ghosted_core.spec.references import (
 )
 from ghosted_core.spec.strategies import (
     STRATEGIES,
+    Angular,
+    AnyStrategy,
     Explicit,
+    Magnitude,
+    PerplexityWithout,
+    Reverse,
+    ShortGpt,
+    ShortGptChannel,
+    Sleb,
     Strategy,
     Streamline,
+    StreamlineChannel,
+    Taylor,
 )
 
 __all__ = [
@@ -49,6 +69,8 @@ __all__ = [
     "REVISION",
     "STRATEGIES",
     "Alias",
+    "Angular",
+    "AnyStrategy",
     "Calibration",
     "CatalogModel",
     "CatalogText",
@@ -58,13 +80,29 @@ __all__ = [
     "Ghosted",
     "HubModel",
     "JobSpec",
+    "LayerAmount",
+    "LinearPatchDiag",
+    "LinearPatchRotate",
     "LocalModel",
     "LocalText",
+    "Magnitude",
     "ModelReference",
     "NoRecovery",
+    "PerplexityWithout",
+    "PruneAndComp",
     "Recovery",
+    "ReplaceMe",
+    "ReplaceMeCosine",
+    "Reverse",
+    "ShortGpt",
+    "ShortGptChannel",
+    "Sleb",
     "Strategy",
     "Streamline",
+    "StreamlineChannel",
+    "Taylor",
     "TextReference",
     "is_hub_id",
+    "parse_indices",
+    "resolve_amount",
 ]

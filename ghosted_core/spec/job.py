@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, field_serializer, model_validator
 
+from ghosted_core.spec.amounts import LayerAmount, resolve_amount
 from ghosted_core.spec.base import Frozen
 from ghosted_core.spec.recoveries import Ghosted, Recovery
 from ghosted_core.spec.references import CatalogText, ModelReference, TextReference
@@ -49,14 +50,16 @@ class JobSpec(Frozen):
 
     model: ModelReference
     strategy: Strategy = Field(default=Streamline())
-    layers: int | None = Field(default=None, ge=1, description="How many layers to remove.")
+    layers: LayerAmount | None = Field(
+        default=None, description="How many layers to remove, or which share of them: '25%'."
+    )
     recovery: Recovery = Field(default=Ghosted())
     calibration: Calibration = Calibration()
     evaluation: Evaluation | None = Evaluation()
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
 
     @field_serializer("layers")
-    def _redundant_count(self, layers: int | None) -> int | None:
+    def _redundant_count(self, layers: int | str | None) -> int | str | None:
         """Explicit indices say the count themselves: one meaning, one canonical form."""
         return None if isinstance(self.strategy, Explicit) else layers
 
@@ -74,13 +77,19 @@ class JobSpec(Frozen):
             )
         return self
 
-    @property
-    def removal_count(self) -> int:
-        """How many layers go."""
+    @model_validator(mode="after")
+    def _held_out_tokens_choose_ridge(self) -> "JobSpec":
+        chosen = isinstance(self.recovery, Ghosted) and self.recovery.ridge == "auto"
+        if chosen and not self.calibration.held_out_sequences:
+            raise ValueError("'recovery.ridge: auto' needs 'calibration.held_out_sequences' of at least 1")
+        return self
+
+    def removal_count(self, layer_count: int) -> int:
+        """How many layers of a model of `layer_count` layers go."""
         if isinstance(self.strategy, Explicit):
             return len(self.strategy.indices)
-        # The validator above made sure of it; this is for the type checker.
-        return self.layers or 0
+        # The validator above made sure that there is an amount; 0 is for the type checker.
+        return resolve_amount(self.layers or 0, layer_count)
 
     def public(self) -> "JobSpec":
         """The spec as it may travel inside an artifact: of local paths only the names are left."""

@@ -1,5 +1,6 @@
-"""Sums over calibration tokens at one boundary, from which every linear repair follows."""
+"""Sums over calibration tokens at one boundary, from which every closed-form repair follows."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -8,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ghosted_core.errors import NonFiniteError
-from ghosted_core.statistics.features import Combination, Feature, StatisticsRequest
+from ghosted_core.statistics.features import Combination, Feature, Pair, StatisticsRequest, mean_ratios
 
 
 @dataclass
@@ -21,82 +22,108 @@ class BoundaryStatistics:
 
     Attributes:
         products: A' diag(w) B for each requested pair, float64, shape (width of A, width of B).
+        diagonals: the diagonal of the same, shape (width,).
+        ratios: sum over windows of mean_t |a| / mean_t |b| for each requested pair, shape (width,).
         energies: sum of w_t ||a_t||^2 for each requested combination.
         tokens: number of tokens with a weight above zero.
+        windows: number of windows.
         weight: sum of the weights.
+        product_error: how far float32 products were off float64 ones in the first batch, relative, in
+            the Frobenius norm; 0 where products are float64.
     """
 
     request: StatisticsRequest
-    products: dict[tuple[Combination, Combination], Tensor] = field(default_factory=dict)
+    products: dict[Pair, Tensor] = field(default_factory=dict)
+    diagonals: dict[Pair, Tensor] = field(default_factory=dict)
+    ratios: dict[Pair, Tensor] = field(default_factory=dict)
     energies: dict[Combination, float] = field(default_factory=dict)
     tokens: int = 0
+    windows: int = 0
     weight: float = 0.0
+    product_error: float = 0.0
 
     def update(
         self,
-        features: Mapping[Feature, Float[Tensor, "tokens width"]],
-        weights: Float[Tensor, " tokens"] | None = None,
+        features: Mapping[Feature, Float[Tensor, "*windows tokens width"]],
+        weights: Float[Tensor, "*windows tokens"] | None = None,
     ) -> None:
         """Add a batch of tokens; `weights` (default 1 each) must not be negative.
+
+        Whole windows, windows first; a matrix of tokens is one window.
 
         Raises:
             NonFiniteError: an activation is infinite or not a number.
         """
-        values = self._in_float64(features)
-        count = next(iter(features.values())).shape[0]
-        if weights is None:
-            self._add(values, values, weight=float(count), tokens=count)
-            return
-        column = weights.to(torch.float64)[:, None]
-        weighted = {name: value * column for name, value in values.items()}
-        self._add(values, weighted, weight=float(weights.sum()), tokens=int((weights > 0).sum()))
-
-    def _in_float64(self, features: Mapping[Feature, Tensor]) -> dict[Combination, Tensor]:
-        wanted = {side for pair in self.request.products for side in pair} | set(self.request.energies)
         # Widened before the subtraction: D is small against X, and its digits are the signal.
         wide = {name: value.to(torch.float64) for name, value in features.items()}
-        return {combination: combination.of(wide) for combination in wanted}
-
-    def _add(
-        self,
-        values: Mapping[Combination, Tensor],
-        weighted: Mapping[Combination, Tensor],
-        *,
-        weight: float,
-        tokens: int,
-    ) -> None:
-        for combination in self.request.energies:
-            energy = float(torch.sum(values[combination] * weighted[combination]))
-            self.energies[combination] = self.energies.get(combination, 0.0) + energy
-        for pair in self.request.products:
-            product = weighted[pair[0]].mT @ values[pair[1]]
-            self.products[pair] = self.products[pair].add_(product) if pair in self.products else product
-        self.weight += weight
-        self.tokens += tokens
+        values = {combination: combination.of(wide) for combination in self.request.combinations}
+        some = next(iter(features.values()))
+        self._add_ratios(values, None if weights is None else weights.to(torch.float64))
+        self._add_sums(values, weights)
+        count = some.shape[:-1].numel()
+        self.tokens += count if weights is None else int((weights > 0).sum())
+        self.weight += float(count if weights is None else weights.sum(dtype=torch.float64))
+        self.windows += some.shape[:-2].numel()
         self._require_finite()
+
+    def _add_ratios(self, values: Mapping[Combination, Tensor], weights: Tensor | None) -> None:
+        for above, below in self.request.ratios:
+            ratios = mean_ratios(values[above], values[below], weights)
+            _accumulate(self.ratios, (above, below), ratios.reshape(-1, ratios.shape[-1]).sum(dim=0))
+
+    def _add_sums(self, values: Mapping[Combination, Tensor], weights: Tensor | None) -> None:
+        rows = {combination: value.flatten(0, -2) for combination, value in values.items()}
+        column = None if weights is None else weights.flatten().to(torch.float64)[:, None]
+        weighted = rows if column is None else {name: value * column for name, value in rows.items()}
+        for combination in self.request.energies:
+            energy = float(torch.sum(rows[combination] * weighted[combination]))
+            self.energies[combination] = self.energies.get(combination, 0.0) + energy
+        for left, right in self.request.diagonals:
+            _accumulate(self.diagonals, (left, right), (weighted[left] * rows[right]).sum(dim=0))
+        for left, right in self.request.products:
+            _accumulate(self.products, (left, right), self._product(weighted[left], rows[right]))
+
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        if self.request.precision == "float64":
+            return left.mT @ right
+        fast = (left.float().mT @ right.float()).to(torch.float64)
+        if not self.windows:
+            exact = left.mT @ right
+            error = float(torch.linalg.matrix_norm(fast - exact) / torch.linalg.matrix_norm(exact))
+            # A product of zeros is exact, though the quotient says nothing.
+            self.product_error = max(self.product_error, error if math.isfinite(error) else 0.0)
+        return fast
 
     def _require_finite(self) -> None:
         # A sum of squares over the batch: one number tells of every value in it.
         for combination, energy in self.energies.items():
-            if not torch.isfinite(torch.tensor(energy)):
+            if not math.isfinite(energy):
                 raise NonFiniteError(f"The activations '{combination.name}' are not all finite.")
 
     def merge(self, other: "BoundaryStatistics") -> "BoundaryStatistics":
         """The statistics of both sets of tokens together."""
         if self.request != other.request:
             raise ValueError("Statistics of different requests cannot be merged.")
-        keys = self.products.keys() | other.products.keys()
         names = self.energies.keys() | other.energies.keys()
         return type(self)(
             request=self.request,
-            products={key: _sum(self.products.get(key), other.products.get(key)) for key in keys},
+            products=_sums(self.products, other.products),
+            diagonals=_sums(self.diagonals, other.diagonals),
+            ratios=_sums(self.ratios, other.ratios),
             energies={name: self.energies.get(name, 0.0) + other.energies.get(name, 0.0) for name in names},
             tokens=self.tokens + other.tokens,
+            windows=self.windows + other.windows,
             weight=self.weight + other.weight,
+            product_error=max(self.product_error, other.product_error),
         )
 
 
-def _sum(left: Tensor | None, right: Tensor | None) -> Tensor:
-    # One of them is there: the key came from one of the two sides.
-    parts = [part for part in (left, right) if part is not None]
-    return parts[0] + parts[1] if len(parts) > 1 else parts[0].clone()
+def _accumulate(totals: dict[Pair, Tensor], pair: Pair, value: Tensor) -> None:
+    totals[pair] = totals[pair].add_(value) if pair in totals else value
+
+
+def _sums(left: Mapping[Pair, Tensor], right: Mapping[Pair, Tensor]) -> dict[Pair, Tensor]:
+    found = {pair: total.clone() for pair, total in left.items()}
+    for pair, total in right.items():
+        found[pair] = found[pair] + total if pair in found else total.clone()
+    return found

@@ -14,7 +14,7 @@ from ghosted_core.checkpoint.source import resolve
 from ghosted_core.errors import InvalidSpecError, OutputExistsError, TooFewTokensError
 from ghosted_core.pipeline import JobResult, RunOptions, compress
 from ghosted_core.recorder import MemoryRecorder, MetricMeasured, NullRecorder, Stage, StageFinished
-from ghosted_core.spec import JobSpec
+from ghosted_core.spec import STRATEGIES, Explicit, JobSpec
 from ghosted_core.texts import read_texts
 from tests.jobs import tiny_spec
 
@@ -39,6 +39,19 @@ def test_named_layers_need_no_scoring_and_no_repair_no_calibration(
     spec = tiny_spec(tiny_folder, text_file, remove=[1], recovery="none", evaluation=None)
     _, memory = run(spec, tmp_path)
     assert [e.stage for e in memory.events if isinstance(e, StageFinished)] == ["load", "patch", "save"]
+
+
+@pytest.mark.parametrize("form", [form for form in STRATEGIES if form is not Explicit])
+def test_every_strategy_runs_to_the_end(
+    tiny_folder: Path, text_file: Path, tmp_path: Path, form: type[Any]
+) -> None:
+    """And the manifest says what was removed and why: candidates, protection, ties."""
+    settings = {"protect": False} if "protect" in form.model_fields else {}
+    spec = tiny_spec(tiny_folder, text_file, strategy=form(**settings), layers="35%", evaluation=None)
+    plan = run(spec, tmp_path)[0].manifest.plan
+    assert len(plan.removed) == 2
+    assert plan.scores["criterion"] == spec.strategy.name
+    assert {"candidates", "protected", "ties", "best", "meaning"} <= plan.scores.keys()
 
 
 @torch.no_grad()
@@ -140,6 +153,8 @@ def test_the_model_runs_and_is_saved_in_the_asked_dtype(
     [
         ({"remove": [6]}, InvalidSpecError, "layers 0 to 5"),
         ({"layers": 6}, InvalidSpecError, "only 6 layers"),
+        ({"strategy": "taylor", "layers": 1}, InvalidSpecError, "protects the first 4"),
+        ({"strategy": "sleb", "layers": 5}, InvalidSpecError, "the 4 layers from 1 to 4"),
         ({"calibration": {"sequence_length": 512}}, InvalidSpecError, "at most 256"),
         ({"calibration": {"sequences": 4096, "sequence_length": 64}}, TooFewTokensError, "need"),
     ],

@@ -49,9 +49,16 @@ def test_each_field_changes_the_digest() -> None:
     changes = [
         {},
         {"layers": 3},
+        {"layers": "25%"},
+        {"strategy": "shortgpt"},
+        {"strategy": {"name": "streamline", "keep_first": False}},
         {"model": "owner/other"},
         {"recovery": "none"},
         {"recovery": {"name": "ghosted", "weighting": "skip_first"}},
+        {"recovery": {"name": "ghosted", "fit": "sequential"}},
+        {"recovery": {"name": "ghosted", "ridge": "auto"}},
+        {"recovery": "replace_me"},
+        {"recovery": {"name": "replace_me_cosine", "objective": "accurate"}},
         {"dtype": "bfloat16"},
         {"calibration": {"seed": 1}},
         {"evaluation": None},
@@ -65,6 +72,49 @@ def test_explicit_indices_have_one_form() -> None:
     one = {"model": "a/b", "strategy": {"name": "explicit", "indices": [3, 1]}}
     other = {"model": "a/b", "strategy": {"name": "explicit", "indices": [1, 3]}, "layers": 2}
     assert JobSpec.model_validate(one).digest() == JobSpec.model_validate(other).digest()
+
+
+def test_ranges_stand_for_their_indices() -> None:
+    """Text, text in a list and plain numbers: one spec, whose JSON holds the numbers."""
+    forms = ["1,8-10", ["1", "8-10"], [1, "8-10"], [10, 9, 8, 1]]
+    strategies = [{"name": "explicit", "indices": form} for form in forms]
+    specs = [JobSpec.model_validate({"model": "a/b", "strategy": strategy}) for strategy in strategies]
+    assert len({spec.digest() for spec in specs}) == 1
+    assert specs[0].model_dump(mode="json")["strategy"]["indices"] == [1, 8, 9, 10]
+
+
+@pytest.mark.parametrize(
+    ("amount", "layer_count", "count"),
+    [
+        ("25%", 32, 8),
+        ("25%", 30, 8),
+        ("22%", 32, 7),
+        ("1%", 32, 1),
+        ("12.5%", 24, 3),
+        (7, 32, 7),
+        ("7", 32, 7),
+    ],
+)
+def test_a_share_is_rounded_to_the_nearest_number_of_layers(
+    amount: int | str, layer_count: int, count: int
+) -> None:
+    """Halves upwards, at least 1; a number is that number whatever the model."""
+    spec = JobSpec.model_validate(MINIMAL | {"layers": amount})
+    assert spec.removal_count(layer_count) == count
+
+
+def test_a_share_is_kept_as_it_was_said() -> None:
+    """The spec knows no model: its canonical JSON holds the share, not the number."""
+    spec = JobSpec.model_validate(MINIMAL | {"layers": "25%"})
+    assert '"layers":"25%"' in spec.canonical_json()
+    assert JobSpec.model_validate_json(spec.canonical_json()) == spec
+
+
+def test_a_wrong_amount_is_told_of_the_field_itself() -> None:
+    """Not of one of the forms that it might have had."""
+    with pytest.raises(ValidationError) as caught:
+        JobSpec.model_validate(MINIMAL | {"layers": 0})
+    assert [error["loc"] for error in caught.value.errors()] == [("layers",)]
 
 
 @pytest.mark.parametrize(
@@ -104,12 +154,26 @@ def test_a_local_model_takes_its_own_form() -> None:
     [
         {"layers": None},
         {"layers": 0},
+        {"layers": True},
+        {"layers": 2.5},
+        {"layers": "0%"},
+        {"layers": "100%"},
+        {"layers": "-5%"},
+        {"layers": "a quarter"},
         {"surprise": 1},
         {"recovery": {"name": "ghosted", "ridge": -1}},
         {"recovery": {"name": "ghosted", "ridge": float("nan")}},
+        {"recovery": {"name": "ghosted", "ridge": "auto", "solver": "truncated"}},
+        {"recovery": {"name": "ghosted", "ridge": "auto"}, "calibration": {"held_out_sequences": 0}},
+        {"recovery": {"name": "prune_and_comp", "ridge": 1.0}},
+        {"recovery": {"name": "replace_me_cosine", "objective": "vague"}},
         {"recovery": "magic"},
         {"strategy": {"name": "explicit", "indices": []}},
         {"strategy": {"name": "explicit", "indices": [1, 1]}},
+        {"strategy": {"name": "explicit", "indices": "5-3"}},
+        {"strategy": {"name": "explicit", "indices": ["0-999999999"]}},
+        {"strategy": {"name": "explicit", "indices": "1,2"}, "layers": "25%"},
+        {"strategy": {"name": "taylor", "sequences": 0}},
         {"strategy": {"name": "explicit", "indices": [1, 2, 3]}, "layers": 2},
         {"calibration": {"sequences": 0}},
     ],

@@ -45,6 +45,20 @@ def test_named_layers_and_no_evaluation(tiny_folder: Path, text_file: Path, tmp_
     assert document["manifest"]["metrics"] == {}
 
 
+def test_a_repair_and_its_settings_are_options(tiny_folder: Path, text_file: Path, tmp_path: Path) -> None:
+    """--recovery takes any repair; --fit and --ridge auto reach it; what it lacks is refused."""
+    arguments = [*compress_arguments(tiny_folder, text_file, tmp_path / "one"), "--no-evaluation"]
+    chosen = ["--fit", "sequential", "--ridge", "auto", "--solver", "cholesky"]
+    recovery = json.loads(invoke(*arguments, *chosen).stdout)["manifest"]["spec"]["recovery"]
+    assert (recovery["fit"], recovery["ridge"], recovery["solver"]) == ("sequential", "auto", "cholesky")
+    arguments[arguments.index("--out") + 1] = str(tmp_path / "two")
+    manifest = json.loads(invoke(*arguments, "--recovery", "prune_and_comp").stdout)["manifest"]
+    assert manifest["operators"] == []
+    assert manifest["fits"][0]["detail"]["factor"] > 0
+    refused = json.loads(invoke(*arguments, "--recovery", "prune_and_comp", "--ridge", "1").stdout)
+    assert refused["error"]["code"] == "invalid_spec"
+
+
 def test_a_person_gets_a_table(tiny_folder: Path, text_file: Path, tmp_path: Path) -> None:
     """Dense, pruned and repaired side by side; progress does not mix with it."""
     arguments = [a for a in compress_arguments(tiny_folder, text_file, tmp_path / "out") if a != "--json"]
@@ -71,6 +85,9 @@ def test_inspect_knows_models_and_checkpoints(tiny_folder: Path, text_file: Path
     [
         (["--layers", "99"], "invalid_spec"),
         (["--strategy", "astrology"], "invalid_spec"),
+        (["--strategy", "taylor:protect"], "invalid_spec"),
+        (["--strategy", "sleb", "--layers", "5"], "invalid_spec"),
+        (["--layers", "100%"], "invalid_spec"),
         (["--recovery", "prayer"], "invalid_spec"),
         (["--device", "cuda:7"], "invalid_spec"),
         (["--calibration", "no-such-file.txt"], "data_not_found"),

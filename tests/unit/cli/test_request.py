@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from ghosted_cli.request import layer_indices, model_reference, text_reference
+from ghosted_cli.request import job_spec, layer_indices, model_reference, strategy_choice, text_reference
 from ghosted_core.errors import InvalidSpecError
+from ghosted_core.spec import Taylor
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,23 @@ def test_other_forms_are_refused(text: str) -> None:
     """With the piece that is wrong."""
     with pytest.raises(InvalidSpecError):
         layer_indices(text)
+
+
+def test_a_strategy_may_bring_settings() -> None:
+    """They follow the name; naming layers is a strategy of its own."""
+    assert strategy_choice("taylor", None) == {"name": "taylor"}
+    chosen = strategy_choice("taylor:protect=no,sequences=20", None)
+    assert chosen == {"name": "taylor", "protect": "no", "sequences": "20"}
+    strategy = job_spec({"model": "a/b", "layers": "25%", "strategy": chosen}).strategy
+    assert strategy == Taylor(protect=False, sequences=20)
+    assert strategy_choice("streamline", "3,8-9") == {"name": "explicit", "indices": (3, 8, 9)}
+
+
+@pytest.mark.parametrize("text", ["taylor:protect", "taylor:=no", "taylor:a=1,,b"])
+def test_settings_of_other_forms_are_refused(text: str) -> None:
+    """With what was said."""
+    with pytest.raises(InvalidSpecError, match="SETTING=VALUE"):
+        strategy_choice(text, None)
 
 
 def test_what_exists_or_looks_like_a_path_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

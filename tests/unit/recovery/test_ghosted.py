@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from ghosted_core.errors import IllConditionedError
+from ghosted_core.errors import IllConditionedError, InvalidSpecError
 from ghosted_core.plan import Boundary
-from ghosted_core.recovery.ghosted import GhostedSolver
+from ghosted_core.recovery.ghosted import RIDGE_GRID, GhostedSolver
 from ghosted_core.spec import Ghosted
 from ghosted_core.statistics import BoundaryStatistics
 from ghosted_core.testing import PlantedBoundary
@@ -118,3 +118,79 @@ def test_symmetric_and_antisymmetric_shares_are_orthogonal() -> None:
     _, report = solve(turned, ridge=0.0)
     assert report.antisymmetric_share == pytest.approx(1)
     assert report.symmetric_share == pytest.approx(0, abs=1e-10)
+
+
+def held_out_residuals(fit: BoundaryStatistics, held_out: BoundaryStatistics) -> list[float]:
+    """What each ridge of the grid gives when it is asked for by name."""
+    found = []
+    for ridge in RIDGE_GRID:
+        solver = GhostedSolver(Ghosted(ridge=ridge, ridge_scale="relative"))
+        residual = solver.solve(BOUNDARY, fit, held_out).report.held_out_relative_residual
+        assert residual is not None
+        found.append(residual)
+    return found
+
+
+@pytest.mark.parametrize(("tokens", "noise"), [(40, 3.0), (64, 0.5), (4000, 0.01)])
+def test_the_automatic_ridge_is_the_grids_best_on_held_out_tokens(tokens: int, noise: float) -> None:
+    """Little noisy text wants a large ridge, much clean text a small one; each is found."""
+    fit, held_out = (
+        PlantedBoundary.make(tokens=count, hidden=32, noise=noise, seed=seed).statistics(
+            GhostedSolver.request
+        )
+        for seed, count in ((1, tokens), (2, 500))
+    )
+    report = GhostedSolver(Ghosted(ridge="auto")).solve(BOUNDARY, fit, held_out).report
+    expected = held_out_residuals(fit, held_out)
+    assert report.held_out_relative_residual == pytest.approx(min(expected), rel=1e-6)
+    assert report.detail["held_out_residuals"] == pytest.approx(expected, rel=1e-6)
+    chosen = RIDGE_GRID[expected.index(min(expected))]
+    gram = fit.products[next(iter(fit.products))]
+    assert report.ridge == pytest.approx(chosen * float(gram.trace()) / 32)
+
+
+def test_the_automatic_ridge_follows_the_noise() -> None:
+    """It is larger where there is less to learn from."""
+    ridges = []
+    for tokens, noise in ((36, 3.0), (4000, 0.01)):
+        planted = PlantedBoundary.make(tokens=tokens + 400, hidden=32, noise=noise)
+        halves = [
+            PlantedBoundary(planted.entering[part], planted.leaving[part], planted.correction)
+            for part in (slice(None, tokens), slice(tokens, None))
+        ]
+        fit, held_out = (half.statistics(GhostedSolver.request) for half in halves)
+        report = GhostedSolver(Ghosted(ridge="auto")).solve(BOUNDARY, fit, held_out).report
+        assert report.ridge is not None
+        ridges.append(report.ridge / tokens)
+    assert ridges[0] > 10 * ridges[1]
+
+
+def test_the_automatic_ridge_needs_held_out_tokens() -> None:
+    """On the fitted ones the smallest would always win."""
+    solver = GhostedSolver(Ghosted(ridge="auto"))
+    fit = PlantedBoundary.make().statistics(solver.request)
+    with pytest.raises(InvalidSpecError, match="held-out"):
+        solver.solve(BOUNDARY, fit, BoundaryStatistics(solver.request))
+
+
+def test_the_automatic_ridge_survives_a_singular_gram_matrix() -> None:
+    """Fewer tokens than channels: finite, and no worse than the cut on held-out tokens."""
+    planted = PlantedBoundary.make(tokens=220, hidden=32, noise=0.1)
+    halves = [
+        PlantedBoundary(planted.entering[part], planted.leaving[part], planted.correction)
+        for part in (slice(None, 20), slice(20, None))
+    ]
+    fit, held_out = (half.statistics(GhostedSolver.request) for half in halves)
+    operator = GhostedSolver(Ghosted(ridge="auto")).solve(BOUNDARY, fit, held_out)
+    assert bool(torch.isfinite(operator.correction).all())
+    assert operator.report.held_out_relative_residual is not None
+    assert operator.report.held_out_relative_residual < 1
+
+
+def test_the_fast_path_finds_the_same_operator_and_reports_its_error() -> None:
+    """float32 products into float64 totals: the operator agrees to their rounding."""
+    planted = PlantedBoundary.make(tokens=2000, hidden=32, noise=0.1)
+    exact, _ = solve(planted)
+    fast, report = solve(planted, products="float32")
+    assert_close(fast, exact, rtol=0, atol=1e-5)
+    assert 0 < report.detail["float32_product_error"] < 1e-6
