@@ -1,6 +1,6 @@
 """From a plan to repairs: calibration text goes through the model once, and every cut is fitted."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +24,6 @@ from ghosted_core.sequential import fit_sequentially
 from ghosted_core.spec import Recovery
 from ghosted_core.statistics import BoundaryStatistics, Feature, StatisticsRequest, token_weights
 from ghosted_core.texts import Texts
-
-Track = Callable[[Iterator[Tensor]], Iterator[Tensor]]
 
 
 @dataclass(frozen=True)
