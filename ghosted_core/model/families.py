@@ -38,9 +38,11 @@ class Norm(Enum):
 
 @dataclass(frozen=True)
 class DenseLayerRule:
-    """Which layers of a mixture of experts have a plain MLP: those in the list `indices` and those whose
-    number, counted from 1, `step` does not divide. Removing layers changes their numbers, so the rule
-    is written out: every step, and the list of all plain layers.
+    """Which layers of a mixture of experts have a plain MLP.
+
+    Those in the list `indices`, and those whose number, counted from 1, `step` does not divide.
+    Removing layers changes their numbers, so the rule is written out: step 1, and all plain layers
+    in the list.
     """
 
     indices: str
@@ -156,7 +158,9 @@ SUPPORTED: Mapping[str, Family] = {
             norm=Norm.LAYER,
             refused=(
                 RefusedSetting(
-                    "scale_attn_by_inverse_layer_idx", True, "attention is scaled by the layer's number"
+                    "scale_attn_by_inverse_layer_idx",
+                    value=True,
+                    reason="attention is scaled by the layer's number",
                 ),
             ),
         ),
@@ -171,8 +175,12 @@ SUPPORTED: Mapping[str, Family] = {
             mlp_output=("fc2",),
             norm=Norm.LAYER,
             refused=(
-                RefusedSetting("do_layer_norm_before", False, "there is no norm after the last layer"),
-                RefusedSetting("_remove_final_layer_norm", True, "there is no norm after the last layer"),
+                RefusedSetting(
+                    "do_layer_norm_before", value=False, reason="there is no norm after the last layer"
+                ),
+                RefusedSetting(
+                    "_remove_final_layer_norm", value=True, reason="there is no norm after the last layer"
+                ),
             ),
         ),
         Family(
