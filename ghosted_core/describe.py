@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 
+from ghosted_core.checkpoint.load import load_config
 from ghosted_core.checkpoint.quiet import quiet_transformers
 from ghosted_core.checkpoint.source import ModelSource
-from ghosted_core.model.families import family_of, layers_of
+from ghosted_core.model.families import check_configuration, family_of, layers_of
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,11 @@ def describe(source: ModelSource) -> ModelDescription:
     Raises:
         UnsupportedModelError: the architecture is not in the families table.
     """
-    gguf = {"gguf_file": source.path.name} if source.form == "gguf" else {}
-    folder = source.path.parent if source.form == "gguf" else source.path
-    with quiet_transformers():
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **gguf)
-        family = family_of(config.model_type)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    config = load_config(source)
+    family = family_of(config.model_type)
+    check_configuration(config, family)
+    with quiet_transformers(), torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     # Building on meta ties nothing yet; tying makes the shared tensor count once.
     model.tie_weights()
     counts = tuple(sum(p.numel() for p in layer.parameters()) for layer in layers_of(model, family))

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ghosted_core import report
 from ghosted_core.calibration import Calibrated, repair
 from ghosted_core.catalog import Catalog, builtin_catalog
-from ghosted_core.checkpoint.load import load_model, load_tokenizer
+from ghosted_core.checkpoint.load import load_config, load_model, load_tokenizer
 from ghosted_core.checkpoint.manifest import Manifest
 from ghosted_core.checkpoint.source import ModelSource, resolve
 from ghosted_core.checkpoint.write import require_free, require_space, unique_tensors, write_checkpoint
@@ -21,7 +21,7 @@ from ghosted_core.evaluate.generation import continuations
 from ghosted_core.evaluate.perplexity import Perplexity, perplexity
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.model.capture import ResidualStream
-from ghosted_core.model.families import SUPPORTED, Family, family_of
+from ghosted_core.model.families import SUPPORTED, Family, check_configuration, family_of
 from ghosted_core.model.surgery import pruned_model, repaired_model
 from ghosted_core.plan import PruningPlan
 from ghosted_core.recorder import Logged, MetricMeasured, Recorder, Stage, StageScope, stage
@@ -126,12 +126,10 @@ def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageSc
         log=log,
         supported=SUPPORTED,
     )
-    if source.config:
-        # A folder says what it holds: no weight is read for a job that cannot be.
-        check_applicable(spec.recovery, family_of(source.config["model_type"]))
+    # No weight is read for a job that cannot be.
+    _check_fit(spec, load_config(source))
     scope.advance(1)
     model = load_model(source, dtype=spec.dtype, device=options.device)
-    _check_fit(spec, model)
     scope.advance(1)
     tokenizer = load_tokenizer(source)
     texts = read_texts(
@@ -146,10 +144,12 @@ def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageSc
     return Loaded(source, model, tokenizer, texts)
 
 
-def _check_fit(spec: JobSpec, model: PreTrainedModel) -> None:
-    """What can be known to fail before any text is read."""
-    check_applicable(spec.recovery, family_of(model.config.model_type))
-    layer_count = model.config.num_hidden_layers
+def _check_fit(spec: JobSpec, config: PreTrainedConfig) -> None:
+    """What can be known to fail from the model's configuration."""
+    family = family_of(config.model_type)
+    check_configuration(config, family)
+    check_applicable(spec.recovery, family)
+    layer_count = config.num_hidden_layers
     count = spec.removal_count(layer_count)
     if count >= layer_count:
         raise InvalidSpecError(
@@ -157,7 +157,7 @@ def _check_fit(spec: JobSpec, model: PreTrainedModel) -> None:
             advice=f"Remove between 1 and {layer_count - 1} layers.",
         )
     criterion_for(spec.strategy).candidates(count, layer_count)
-    limit = getattr(model.config, "max_position_embeddings", None)
+    limit = getattr(config, "max_position_embeddings", None)
     wanted = max(spec.calibration.sequence_length, (spec.evaluation and spec.evaluation.sequence_length) or 0)
     if limit is not None and wanted > limit:
         raise InvalidSpecError(

@@ -1,11 +1,21 @@
 """Small models and planted data for tests; public, so that others can test against them too."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import transformers
 from jaxtyping import Float
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+)
 
 from ghosted_core.statistics import BoundaryStatistics, Feature, StatisticsRequest
 
@@ -20,6 +30,54 @@ TINY = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
+
+
+def _sliding(**more: Any) -> dict[str, Any]:
+    return {**TINY, "sliding_window": 16, **more}
+
+
+_NO_GROUPS = {key: value for key, value in TINY.items() if key != "num_key_value_heads"}
+_EXPERTS = {"num_experts_per_tok": 2}
+
+# For each supported model type: its configuration class, and settings that show its per-layer rules.
+TINY_CONFIGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "llama": ("LlamaConfig", TINY),
+    "mistral": ("MistralConfig", _sliding()),
+    "qwen2": ("Qwen2Config", _sliding(use_sliding_window=True, max_window_layers=3)),
+    "qwen3": ("Qwen3Config", {**TINY, "head_dim": 8}),
+    "qwen3_moe": (
+        "Qwen3MoeConfig",
+        {
+            **TINY,
+            **_EXPERTS,
+            "head_dim": 8,
+            "num_experts": 4,
+            "moe_intermediate_size": 32,
+            "decoder_sparse_step": 2,
+            "mlp_only_layers": [3],
+        },
+    ),
+    "mixtral": ("MixtralConfig", {**TINY, **_EXPERTS, "num_local_experts": 4}),
+    "gemma2": ("Gemma2Config", _sliding(head_dim=8)),
+    "gemma3_text": ("Gemma3TextConfig", _sliding(head_dim=8)),
+    "phi3": ("Phi3Config", TINY),
+    "olmo2": ("Olmo2Config", TINY),
+    "smollm3": ("SmolLM3Config", {**TINY, "no_rope_layer_interval": 3}),
+    "gpt_oss": ("GptOssConfig", _sliding(head_dim=8, num_local_experts=4, **_EXPERTS)),
+    "cohere2": ("Cohere2Config", _sliding()),
+    "gpt_neox": ("GPTNeoXConfig", _NO_GROUPS),
+    "gpt2": ("GPT2Config", {"vocab_size": 320, "n_embd": 32, "n_head": 4, "n_positions": 256}),
+    "opt": ("OPTConfig", {**_NO_GROUPS, "ffn_dim": 64, "word_embed_proj_dim": 32}),
+    "falcon": ("FalconConfig", {**_NO_GROUPS, "new_decoder_architecture": False}),
+}
+
+
+def tiny_model(model_type: str, layers: int = 6, *, seed: int = 0) -> PreTrainedModel:
+    """A random model of the family: `layers` layers, 32 wide, 320 token ids, float32, evaluation mode."""
+    name, settings = TINY_CONFIGS[model_type]
+    torch.manual_seed(seed)
+    config = getattr(transformers, name)(**settings, num_hidden_layers=layers)
+    return _frozen(AutoModelForCausalLM.from_config(config))  # type: ignore[no-untyped-call]
 
 
 def tiny_llama(layers: int = 6, *, tied: bool = False, seed: int = 0) -> PreTrainedModel:

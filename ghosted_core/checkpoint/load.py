@@ -14,7 +14,7 @@ from ghosted_core.errors import CorruptModelError, NonFiniteError, UnsupportedMo
 from ghosted_core.spec import HubModel
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -25,6 +25,21 @@ COMPANION = re.compile(
     re.ASCII,
 )
 CHAT_TEMPLATES = "additional_chat_templates"
+
+
+def load_config(source: ModelSource) -> "PreTrainedConfig":
+    """The configuration of `source`, without reading a weight.
+
+    Raises:
+        CorruptModelError: transformers cannot read it.
+    """
+    from transformers import AutoConfig
+
+    with quiet_transformers(), _translated(source):
+        config: PreTrainedConfig = AutoConfig.from_pretrained(
+            **_location(source), trust_remote_code=False, local_files_only=True
+        )
+    return config
 
 
 def load_model(

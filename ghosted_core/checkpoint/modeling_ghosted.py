@@ -9,7 +9,6 @@ layers of the source model were removed.
 
 import functools
 import json
-import sys
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ MODEL_TYPE = "ghosted"
 OPERATOR = "ghosted_operator"
 # Readers that look only at the top level of config.json for these still find them.
 # What a stock configuration class finds where its sizes would be: it refuses text, and shows it.
-_SIZES = ("hidden_size", "num_hidden_layers")
+_SIZES = ("hidden_size", "num_hidden_layers", "n_embd", "n_layer")
 _REFUSAL = "This model has operators that stock classes drop: load it with trust_remote_code=True"
 _ALSO_AT_TOP = ("bos_token_id", "eos_token_id", "pad_token_id", "dtype", "transformers_version")
 
@@ -69,9 +68,13 @@ class GhostedConfigMixin:
     load every stock tensor, drop the operators with a warning, and answer nonsense.
     """
 
-    model_type = MODEL_TYPE
-    base_model_type: str
     ghosted_operators: list[str]
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Read config.json; the stock method would warn that its model_type is another."""
+        config_dict, rest = cls.get_config_dict(*args, **kwargs)  # type: ignore[attr-defined]
+        return cls.from_dict(config_dict, **rest)
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
@@ -85,16 +88,16 @@ class GhostedConfigMixin:
     def to_json_string(self, *args: Any, **kwargs: Any) -> str:
         """The nested form, as config.json holds it."""
         base = json.loads(super().to_json_string(*args, **kwargs))  # type: ignore[misc]
-        name = base.pop("architectures")[0]
+        name = base.pop("architectures")[0].removeprefix(PREFIX)
         for key in ("auto_map", "model_type"):
             base.pop(key, None)
         nested = {
             "model_type": MODEL_TYPE,
-            "architectures": [name],
-            "auto_map": auto_map(name.removeprefix(PREFIX)),
+            "architectures": [PREFIX + name],
+            "auto_map": auto_map(name),
             "ghosted_operators": base.pop("ghosted_operators"),
             # Outside the nested part: transformers adopts a nested dictionary whose model_type fits.
-            "base_model_type": type(self).base_model_type,
+            "base_model_type": type(self).model_type,  # type: ignore[attr-defined]
             "base_config": base,
             **dict.fromkeys(_SIZES, _REFUSAL),
             **{key: base[key] for key in _ALSO_AT_TOP if key in base},
@@ -112,6 +115,11 @@ class GhostedModelMixin:
         width = config.get_text_config().hidden_size
         for path in config.ghosted_operators:
             attach_operator(self.get_submodule(path), width)  # type: ignore[attr-defined]
+
+    @classmethod
+    def is_custom_code(cls) -> bool:
+        """No: the tensors are those of the stock class, and so are their names in files."""
+        return False
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
@@ -138,10 +146,11 @@ def ghosted_classes(architecture: str) -> tuple[type, type]:
     stock = getattr(transformers, architecture)
     module = {"__module__": __name__}
     # `_auto_class` makes save_pretrained carry this file along and name it in config.json.
-    kind = {**module, "base_model_type": stock.config_class.model_type, "_auto_class": "AutoConfig"}
+    kind = {**module, "_auto_class": "AutoConfig"}
     config = type(f"{PREFIX}{architecture}Config", (GhostedConfigMixin, stock.config_class), kind)
     body = {**module, "config_class": config, "_auto_class": "AutoModelForCausalLM"}
-    model = type(PREFIX + architecture, (GhostedModelMixin, stock), body)
+    # The stock name stays: transformers looks up by it how tensors are named in files.
+    model = type(stock.__name__, (GhostedModelMixin, stock), body)
     return config, model
 
 
@@ -149,6 +158,7 @@ def __getattr__(name: str) -> Any:
     architecture = name.removeprefix(PREFIX).removesuffix("Config")
     if not name.startswith(PREFIX) or not hasattr(transformers, architecture):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    for made in ghosted_classes(architecture):
-        setattr(sys.modules[__name__], made.__name__, made)
+    config, model = ghosted_classes(architecture)
+    # Kept, so that whoever asks twice gets the same class.
+    globals().update({f"{PREFIX}{architecture}Config": config, PREFIX + architecture: model})
     return globals()[name]

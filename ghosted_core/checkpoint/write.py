@@ -13,6 +13,7 @@ from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
 
 from ghosted_core.checkpoint import modeling_ghosted
 from ghosted_core.checkpoint.card import model_card
@@ -115,7 +116,8 @@ def unique_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def _write_weights(model: PreTrainedModel, folder: Path) -> None:
-    tensors = unique_tensors(model)
+    # Under the names of the source's files, where transformers keeps others in memory (experts).
+    tensors = revert_weight_conversion(model, unique_tensors(model))
     split = split_torch_state_dict_into_shards(tensors, max_shard_size=SHARD_SIZE)
     for filename, names in split.filename_to_tensors.items():
         # One shard at a time in host memory, whatever the size of the model.

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from torch import nn
 
@@ -36,6 +37,28 @@ class Norm(Enum):
 
 
 @dataclass(frozen=True)
+class DenseLayerRule:
+    """Which layers of a mixture of experts have a plain MLP.
+
+    Those in the list `indices`, and those whose number, counted from 1, `step` does not divide.
+    Removing layers changes their numbers, so the rule is written out: step 1, and all plain layers
+    in the list.
+    """
+
+    indices: str
+    step: str
+
+
+@dataclass(frozen=True)
+class RefusedSetting:
+    """A configuration entry under which layers cannot be removed, with the reason."""
+
+    name: str
+    value: bool
+    reason: str
+
+
+@dataclass(frozen=True)
 class Family:
     """Module paths inside a causal language model, and what its configuration says per layer.
 
@@ -43,7 +66,7 @@ class Family:
     entries that hold one value a layer and must be cut along with them. `embeddings` are all that add
     up to the first state. `attention_output` and `mlp_output` are the projections, inside a layer,
     that write to the stream (whichever of them a layer has); `input_first` says that their weights are
-    stored as (in, out).
+    stored as (in, out). `at_most_layers` are entries that count layers and must not exceed their number.
     """
 
     model_type: str
@@ -59,6 +82,9 @@ class Family:
     block: Block = Block.SEQUENTIAL_PRE_NORM
     norm: Norm = Norm.RMS
     per_layer_lists: tuple[str, ...] = ()
+    dense_layers: DenseLayerRule | None = None
+    at_most_layers: tuple[str, ...] = ()
+    refused: tuple[RefusedSetting, ...] = ()
 
     def layer_path(self, index: int) -> str:
         """Path of one decoder layer."""
@@ -74,8 +100,106 @@ SUPPORTED: Mapping[str, Family] = {
     for family in (
         Family("llama", "LlamaForCausalLM"),
         Family("mistral", "MistralForCausalLM"),
+        Family(
+            "qwen2",
+            "Qwen2ForCausalLM",
+            per_layer_lists=("layer_types",),
+            at_most_layers=("max_window_layers",),
+        ),
+        Family(
+            "qwen3",
+            "Qwen3ForCausalLM",
+            per_layer_lists=("layer_types",),
+            at_most_layers=("max_window_layers",),
+        ),
+        Family(
+            "qwen3_moe",
+            "Qwen3MoeForCausalLM",
+            block=Block.EXPERTS,
+            dense_layers=DenseLayerRule(indices="mlp_only_layers", step="decoder_sparse_step"),
+            at_most_layers=("max_window_layers",),
+        ),
+        Family("mixtral", "MixtralForCausalLM", block=Block.EXPERTS),
+        Family("gemma2", "Gemma2ForCausalLM", block=Block.POST_NORM, per_layer_lists=("layer_types",)),
+        Family("gemma3_text", "Gemma3ForCausalLM", block=Block.POST_NORM, per_layer_lists=("layer_types",)),
+        Family("phi3", "Phi3ForCausalLM"),
+        Family("olmo2", "Olmo2ForCausalLM", block=Block.POST_NORM),
+        Family("smollm3", "SmolLM3ForCausalLM", per_layer_lists=("no_rope_layers", "layer_types")),
+        Family("gpt_oss", "GptOssForCausalLM", block=Block.EXPERTS, per_layer_lists=("layer_types",)),
+        Family(
+            "cohere2",
+            "Cohere2ForCausalLM",
+            block=Block.PARALLEL,
+            norm=Norm.LAYER,
+            per_layer_lists=("layer_types",),
+        ),
+        Family(
+            "gpt_neox",
+            "GPTNeoXForCausalLM",
+            decoder="gpt_neox",
+            layers="gpt_neox.layers",
+            final_norm="gpt_neox.final_layer_norm",
+            embeddings=("gpt_neox.embed_in",),
+            attention_output=("attention.dense",),
+            mlp_output=("mlp.dense_4h_to_h",),
+            block=Block.PARALLEL,
+            norm=Norm.LAYER,
+        ),
+        Family(
+            "gpt2",
+            "GPT2LMHeadModel",
+            decoder="transformer",
+            layers="transformer.h",
+            final_norm="transformer.ln_f",
+            embeddings=("transformer.wte", "transformer.wpe"),
+            attention_output=("attn.c_proj",),
+            mlp_output=("mlp.c_proj",),
+            input_first=True,
+            norm=Norm.LAYER,
+            refused=(
+                RefusedSetting(
+                    "scale_attn_by_inverse_layer_idx",
+                    value=True,
+                    reason="attention is scaled by the layer's number",
+                ),
+            ),
+        ),
+        Family(
+            "opt",
+            "OPTForCausalLM",
+            decoder="model.decoder",
+            layers="model.decoder.layers",
+            final_norm="model.decoder.final_layer_norm",
+            embeddings=("model.decoder.embed_tokens", "model.decoder.embed_positions"),
+            attention_output=("self_attn.out_proj",),
+            mlp_output=("fc2",),
+            norm=Norm.LAYER,
+            refused=(
+                RefusedSetting(
+                    "do_layer_norm_before", value=False, reason="there is no norm after the last layer"
+                ),
+                RefusedSetting(
+                    "_remove_final_layer_norm", value=True, reason="there is no norm after the last layer"
+                ),
+            ),
+        ),
+        Family(
+            "falcon",
+            "FalconForCausalLM",
+            decoder="transformer",
+            layers="transformer.h",
+            final_norm="transformer.ln_f",
+            embeddings=("transformer.word_embeddings",),
+            attention_output=("self_attention.dense",),
+            mlp_output=("mlp.dense_4h_to_h",),
+            block=Block.PARALLEL,
+            norm=Norm.LAYER,
+        ),
     )
 }
+# What layers can be, of those that this version knows: the others keep a state of their own.
+NO_LAYER_LISTS = frozenset({"architectures", "eos_token_id", "mlp_only_layers"})
+KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
 
 def family_of(model_type: str) -> Family:
@@ -91,6 +215,28 @@ def family_of(model_type: str) -> Family:
         raise UnsupportedModelError(
             f"Model type '{model_type}' is not supported; supported are: {known}."
         ) from None
+
+
+def check_configuration(config: Any, family: Family) -> None:
+    """Return if layers can be removed from a model of this configuration.
+
+    Raises:
+        UnsupportedModelError: a setting stands in the way, or a list of one value a layer is not known.
+    """
+    for setting in family.refused:
+        if getattr(config, setting.name, None) is setting.value:
+            raise UnsupportedModelError(
+                f"Layers cannot be removed with {setting.name}={setting.value}: {setting.reason}."
+            )
+    strange = set(getattr(config, "layer_types", None) or ()) - KNOWN_LAYER_TYPES
+    if strange:
+        raise UnsupportedModelError(f"Layers of the kinds {sorted(strange)} are not supported.")
+    known = {*family.per_layer_lists, *NO_LAYER_LISTS}
+    for name, value in config.to_dict().items():
+        if isinstance(value, list) and len(value) == config.num_hidden_layers and name not in known:
+            raise UnsupportedModelError(
+                f"'{name}' seems to hold one value a layer, and how to cut it is not known."
+            )
 
 
 def layers_of(model: nn.Module, family: Family) -> nn.ModuleList:

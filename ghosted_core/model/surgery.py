@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ghosted_core.checkpoint.modeling_ghosted import ghosted_classes
-from ghosted_core.model.families import Family, family_of
+from ghosted_core.model.families import DenseLayerRule, Family, family_of
 from ghosted_core.plan import Boundary, PruningPlan
 
 OPERATOR_TENSOR = "ghosted_operator.correction"
@@ -72,8 +72,21 @@ def pruned_config(config: PreTrainedConfig, plan: PruningPlan, family: Family) -
         values = getattr(pruned, name, None)
         if values is not None:
             setattr(pruned, name, [values[index] for index in plan.kept])
+    if family.dense_layers is not None:
+        _write_out(family.dense_layers, pruned, plan)
+    for name in family.at_most_layers:
+        if (getattr(pruned, name, None) or 0) > len(plan.kept):
+            setattr(pruned, name, len(plan.kept))
     pruned.num_hidden_layers = len(plan.kept)
     return pruned
+
+
+def _write_out(rule: DenseLayerRule, config: PreTrainedConfig, plan: PruningPlan) -> None:
+    """Name each plain layer, instead of a rule on numbers that have changed."""
+    listed, step = set(getattr(config, rule.indices) or ()), getattr(config, rule.step)
+    dense = [new for new, old in enumerate(plan.kept) if old in listed or (old + 1) % step]
+    setattr(config, rule.indices, dense)
+    setattr(config, rule.step, 1)
 
 
 def kept_name(name: str, plan: PruningPlan, family: Family) -> str | None:
