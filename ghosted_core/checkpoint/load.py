@@ -64,7 +64,6 @@ def load_model(
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             **_location(source),
             dtype=_dtype(source, dtype),
-            attn_implementation="sdpa",
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,

@@ -61,6 +61,8 @@ class ResidualStream:
         found = Observed()
         with self._hooks(found, states, mlp_layers), suppress(_Reached):
             self.decoder(input_ids=tokens, use_cache=False)
+        # Some layers run their MLP on all tokens in one row.
+        found.mlp.update({layer: output.view(*tokens.shape, -1) for layer, output in found.mlp.items()})
         return found
 
     @torch.no_grad()
