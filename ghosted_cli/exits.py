@@ -28,10 +28,13 @@ def exit_codes(
     """Run a command's body: what goes wrong becomes a message on stderr and an exit code.
 
     10: the request, model, data or disk stands in the way; the message says what to change.
-    20: the same command may work later. 130: interrupted, by Ctrl-C or SIGTERM.
+    20: the same command may work later. 130: interrupted, by Ctrl-C, SIGTERM or a closed terminal.
     Anything else is a fault of ours and keeps its traceback.
     """
     signal.signal(signal.SIGTERM, _interrupt)
+    # A terminal that is closed is an end like any other; under nohup the signal stays ignored.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _interrupt)
     try:
         yield
     except ValidationError as error:

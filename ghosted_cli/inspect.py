@@ -13,6 +13,7 @@ from rich.table import Table
 from ghosted_cli.compress import Cache, Device, Json, Model, Revision
 from ghosted_cli.exits import exit_codes
 from ghosted_cli.request import cache_folder, model_reference
+from ghosted_cli.service_progress import harmless
 from ghosted_core.spec import ModelReference
 
 
@@ -49,7 +50,7 @@ def verify(
         console = Console(highlight=False, markup=False, soft_wrap=True)
         console.print(f"{folder}: all files as written, loads, answers as it did when it was made.")
         for text, continuation in texts.items():
-            console.print(f"{text}{continuation}")
+            console.print(f"{text}{harmless(continuation)}")
 
 
 def _show_source(reference: Any, cache: Path, *, as_json: bool) -> None:
@@ -74,7 +75,7 @@ def _show_source(reference: Any, cache: Path, *, as_json: bool) -> None:
         return
     table = Table(show_header=False)
     for name, value in description.items():
-        if name != "layer_parameters":
+        if name != "layer_parameters" and value is not None:
             table.add_row(name.replace("_", " "), f"{value:,}" if type(value) is int else str(value))
     shares = description["layer_parameters"]
     table.add_row(

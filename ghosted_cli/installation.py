@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
+from sqlalchemy.exc import SQLAlchemyError
 
 from ghosted_core.errors import InvalidSpecError
 from services.auth import repository as keys
 from services.db.migrate import upgrade
 from services.db.sessions import Database, open_database
 from services.embedded import Stack
+from services.embedded.errors import EmbeddedError
 from services.embedded.files import write_private
 from services.embedded.ports import LOOPBACK, find_free, is_free
 from services.embedded.process import Child, Command, Escalation, NotReadyError
@@ -71,7 +73,7 @@ def run_installation(wanted: Wanted, say: Callable[[str], None]) -> Iterator[Ins
     with Stack.start(wanted.folder, external=wanted.external) as stack, ExitStack() as started:
         folder = wanted.folder.resolve()
         say("bringing the database to this version's schema")
-        upgrade(stack.database_url)
+        _upgrade(stack.database_url)
         key = _key(folder, stack.database_url)
         port = _port(wanted.port)
         environment = _environment(stack, wanted, port)
@@ -109,6 +111,24 @@ def external_parts(environment: Mapping[str, str]) -> External:
         redis_url=environment.get("GHOSTED_REDIS_URL") or None,
         s3=store,
     )
+
+
+def _upgrade(database_url: str) -> None:
+    """The database has this version's schema.
+
+    Raises:
+        EmbeddedError: it does not answer, or the address is not one of PostgreSQL.
+    """
+    # A port that is no number is a plain ValueError.
+    try:
+        upgrade(database_url)
+    except (SQLAlchemyError, ValueError) as error:
+        # Not the whole text: some of these errors quote the address with its password.
+        raise EmbeddedError(
+            f"The database cannot be brought to this version's schema ({type(error).__name__}).",
+            advice="If GHOSTED_DATABASE_URL is set: is it postgresql://user:password@host/name, and does "
+            "that server answer? Else see postgres.log in the data folder.",
+        ) from error
 
 
 def _programs(external: External) -> tuple[tuple[str, str], ...]:
@@ -188,7 +208,7 @@ def _key(folder: Path, database_url: str) -> str:
     file = folder / KEY_FILE
     database = open_database(database_url)
     try:
-        kept = file.read_text(encoding="utf-8").strip() if file.exists() else ""
+        kept = file.read_text(encoding="ascii", errors="replace").strip() if file.exists() else ""
         return kept if _works(database, kept) else _new_key(database, file)
     finally:
         database.close()
@@ -223,9 +243,12 @@ def _wait(processes: tuple[Child, ...], url: str, folder: Path) -> None:
 
 def _probe_api(url: str) -> None:
     try:
-        httpx2.get(f"{url}/readyz", timeout=2).raise_for_status()
+        answer = httpx2.get(f"{url}/readyz", timeout=2)
     except httpx2.HTTPError as error:
         raise NotReadyError(str(error)) from error
+    if not answer.is_success:
+        # The answer names the parts that are not ready.
+        raise NotReadyError(answer.text)
 
 
 def _probe_file(path: Path) -> None:

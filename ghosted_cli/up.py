@@ -17,7 +17,7 @@ WATCH_SECONDS = 0.5
 READY = """
 Ghosted is ready.
 
-  address    {url}    (documentation at {url}/docs)
+  address    {url}    (described at {url}/openapi.json)
   key        {key}
   logs       {folder}/logs
 

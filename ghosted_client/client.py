@@ -163,7 +163,9 @@ class Client:
         After an interruption the same call goes on where it stopped.
 
         Raises:
-            OutputExistsError: `folder` exists and is not empty.
+            OutputExistsError: `folder` exists and is not empty, or is the current folder.
+            OutputUnusableError: `folder` cannot be written.
+            DiskFullError: the disk has no room for it.
             TransferFailedError: a file could not be fetched.
             ChecksumMismatchError: a file is not what the manifest says.
             ConflictError: there is no result yet, or it is deleted.

@@ -1,5 +1,6 @@
 """Fetches an artifact: in parallel, resumable, checked, and visible only when whole."""
 
+import errno
 import hashlib
 import threading
 from collections.abc import Callable
@@ -12,7 +13,8 @@ import httpx2
 
 from ghosted_client.errors import ChecksumMismatchError, TransferFailedError, UnexpectedAnswerError
 from ghosted_client.models import Artifact, ArtifactFile
-from ghosted_core.errors import OutputExistsError
+from ghosted_core.errors import DiskFullError, GhostedError
+from ghosted_core.folders import put, require_free, unusable
 
 WORKERS = 4
 # Between the tries of a file.
@@ -35,20 +37,26 @@ class _StoreBusyError(Exception):
 
 def pull(ask: Callable[[], Artifact], folder: Path, on_bytes: OnBytes) -> Artifact:
     """The artifact that `ask` tells of lies in `folder`, every file checked. See `Client.pull`."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputExistsError(f"{folder} already holds something.")
+    require_free(folder)
     artifact = ask()
     for file in artifact.files:
         safe_path(file.path)
     # The name holds job and attempt: leftovers of another one are never taken for this one's.
     arriving = folder.parent / f".{folder.name}.{artifact.job_id}.{artifact.attempt}.part"
-    arriving.mkdir(parents=True, exist_ok=True)
-    with httpx2.Client(timeout=TIMEOUT_SECONDS) as http:
-        fetch_all(Transfer(http, arriving, on_bytes, Links(ask, artifact)), artifact)
-    if folder.exists():
-        folder.rmdir()
-    arriving.rename(folder)
+    try:
+        arriving.mkdir(parents=True, exist_ok=True)
+        with httpx2.Client(timeout=TIMEOUT_SECONDS) as http:
+            fetch_all(Transfer(http, arriving, on_bytes, Links(ask, artifact)), artifact)
+    except OSError as error:
+        raise _unwritten(folder, error) from error
+    put(arriving, folder)
     return artifact
+
+
+def _unwritten(folder: Path, error: OSError) -> GhostedError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return DiskFullError(f"The disk filled up while fetching '{folder}'; what has arrived is kept.")
+    return unusable(folder, error)
 
 
 def safe_path(path: str) -> PurePosixPath:
@@ -126,7 +134,7 @@ def fetch(transfer: Transfer, file: ArtifactFile) -> None:
             break
         link = transfer.links.of(file.path)
         try:
-            _receive(transfer, link, target)
+            _receive(transfer, link, target, file.size_bytes)
         except _StaleLinkError:
             transfer.links.renew(file.path, link)
         except (httpx2.TransportError, _StoreBusyError):
@@ -135,7 +143,7 @@ def fetch(transfer: Transfer, file: ArtifactFile) -> None:
     _check(target, file)
 
 
-def _receive(transfer: Transfer, link: str, target: Path) -> None:
+def _receive(transfer: Transfer, link: str, target: Path, limit: int) -> None:
     have = _size(target)
     # Compressed on the way, the bytes would not be those that the range counts.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
@@ -149,11 +157,14 @@ def _receive(transfer: Transfer, link: str, target: Path) -> None:
         if not resumed:
             transfer.on_bytes(-have)
         with target.open("ab" if resumed else "wb") as stream:
-            _write(transfer, response, stream)
+            _write(transfer, response, stream, limit)
 
 
-def _write(transfer: Transfer, response: httpx2.Response, stream: BinaryIO) -> None:
+def _write(transfer: Transfer, response: httpx2.Response, stream: BinaryIO, limit: int) -> None:
     for piece in response.iter_bytes(PIECE_BYTES):
+        if stream.tell() + len(piece) > limit:
+            # Else whoever answers could fill the disk before any checksum is looked at.
+            raise TransferFailedError(f"more than the {limit} bytes of the manifest arrive")
         if transfer.stop.is_set():
             raise TransferFailedError("another file failed first, or the download was interrupted")
         stream.write(piece)

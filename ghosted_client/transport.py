@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import httpx2
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from ghosted_client.errors import (
     ApiError,
     ConnectionFailedError,
+    NotAuthenticatedError,
     Problem,
     TemporaryError,
     UnexpectedAnswerError,
@@ -29,10 +31,19 @@ class Transport:
     """One connection pool to one service, with one key."""
 
     def __init__(self, url: str, key: str | None, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        """No connection yet.
+
+        Raises:
+            NotAuthenticatedError: the key holds what no key of a service holds.
+            ConnectionFailedError: the address is none.
+        """
         headers = {"Accept": "application/json"}
         if key is not None:
-            headers["Authorization"] = f"Bearer {key}"
-        self._http = httpx2.Client(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS)
+            headers["Authorization"] = f"Bearer {_sendable(key)}"
+        try:
+            self._http = httpx2.Client(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS)
+        except httpx2.InvalidURL as error:
+            raise ConnectionFailedError(f"'{url}' is not an address") from error
         self._sleep = sleep
 
     def close(self) -> None:
@@ -81,6 +92,15 @@ class Transport:
             return kind.model_validate_json(response.content)
         except ValidationError as error:
             raise UnexpectedAnswerError(f"{path} answered in an unknown form") from error
+
+
+def _sendable(key: str) -> str:
+    if key.isascii() and key.isprintable():
+        return key
+    # The key itself is not shown: most of it may be right.
+    told = "the API key holds a character that no key has"
+    advice = "Copy the key again, without line breaks."
+    raise NotAuthenticatedError(Problem(HTTPStatus.UNAUTHORIZED, "unauthenticated", "No key", told, advice))
 
 
 def _refusal(response: httpx2.Response) -> ApiError | UnexpectedAnswerError:

@@ -4,6 +4,7 @@ GhostedError
 ├── InvalidSpecError          the request contradicts itself or the model
 │   └── UnsupportedRepairError  this repair has no place in this model or at this cut
 ├── OutputExistsError         the folder to write is taken
+├── OutputUnusableError       nothing can be written there
 ├── SourceError               the model cannot be had or must not be loaded
 │   ├── ModelNotFoundError    no such model, or no access to it
 │   ├── GatedModelError       access must be granted first
@@ -60,6 +61,13 @@ class OutputExistsError(GhostedError):
 
     code = "output_exists"
     advice = "Name another folder, or remove this one."
+
+
+class OutputUnusableError(GhostedError):
+    """The folder to write cannot be made."""
+
+    code = "output_unusable"
+    advice = "Name a folder that this user may write, on a disk that is not read-only."
 
 
 class SourceError(GhostedError):

@@ -83,6 +83,23 @@ def check_small_files(folder: Path, *, supported: Iterable[str] | None = None) -
     return config
 
 
+def check_patched_configs(folder: Path) -> None:
+    """The configurations of a checkpoint of ours make no loader of ours run or fetch anything.
+
+    Raises:
+        UnsafeModelError: they name code, kernels or files from elsewhere.
+        CorruptModelError: they are not JSON.
+    """
+    if (folder / "adapter_config.json").exists():
+        raise UnsafeModelError("The folder names an adapter, for whose base model a loader would look.")
+    for path in sorted(folder.glob("*config.json")):
+        config = read_json_object(path, max_bytes=16 * MAX_CONFIG_BYTES)
+        if path.name == "config.json":
+            # Its own code is for those who load with trust_remote_code; ours never reads this key.
+            config.pop("auto_map", None)
+        _refuse_code(config, path.name)
+
+
 def _refuse_special_folders(folder: Path) -> None:
     if (folder / MANIFEST_NAME).exists():
         raise UnsupportedModelError(

@@ -90,7 +90,7 @@ def load_tokenizer(source: ModelSource) -> "PreTrainedTokenizerBase":
     """
     from transformers import AutoTokenizer
 
-    with quiet_transformers(), _translated(source):
+    with quiet_transformers(), _translated(source, "the tokenizer of "):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             **_location(source), trust_remote_code=False, local_files_only=True
         )
@@ -202,7 +202,7 @@ def _forget_origin(model: "PreTrainedModel") -> None:
 
 
 @contextmanager
-def _translated(source: ModelSource) -> Iterator[None]:
+def _translated(source: ModelSource, part: str = "") -> Iterator[None]:
     import torch
 
     try:
@@ -212,5 +212,5 @@ def _translated(source: ModelSource) -> Iterator[None]:
     # The tokenizers library raises plain Exception, so nothing narrower would do.
     except Exception as error:
         raise CorruptModelError(
-            f"transformers cannot read {_public_name(source)} ({type(error).__name__})."
+            f"transformers cannot read {part}{_public_name(source)} ({type(error).__name__})."
         ) from error

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from ghosted_core.checkpoint import modeling_ghosted
+from ghosted_core.checkpoint.guard import check_patched_configs
 from ghosted_core.checkpoint.manifest import Manifest, check_files, read_manifest
 from ghosted_core.checkpoint.quiet import quiet_transformers
 from ghosted_core.errors import CheckpointError
@@ -30,10 +31,12 @@ def load_patched(path: Path | str, *, device: str = "cpu", dtype: str = "auto") 
 
     Raises:
         CheckpointError: files are missing, altered or added, or tensors are missing or not finite.
+        UnsafeModelError: a configuration names code, kernels or files from elsewhere.
     """
     folder = Path(path)
     manifest = read_manifest(folder)
     check_files(folder, manifest.files)
+    check_patched_configs(folder)
     return _load(folder, manifest, device=device, dtype=dtype)
 
 

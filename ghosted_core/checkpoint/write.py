@@ -4,12 +4,12 @@ import errno
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub import split_torch_state_dict_into_shards
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -20,22 +20,13 @@ from ghosted_core.checkpoint.card import model_card
 from ghosted_core.checkpoint.load import copy_source_files
 from ghosted_core.checkpoint.manifest import MANIFEST_NAME, FileEntry, Manifest, file_entry
 from ghosted_core.checkpoint.source import ModelSource
-from ghosted_core.errors import DiskFullError, OutputExistsError
+from ghosted_core.errors import DiskFullError, OutputUnusableError
+from ghosted_core.folders import put, require_free, temporary_sibling, unusable
 
+# The pipeline asks `require_free` of this module, beside `require_space`.
+__all__ = ["require_free", "require_space", "unique_tensors", "write_checkpoint"]
 SHARD_SIZE = "4GB"
 DISK_MARGIN = 1.05  # room for everything that is not weights
-
-
-def require_free(destination: Path) -> None:
-    """Make sure that a checkpoint may be written at `destination`.
-
-    Raises:
-        OutputExistsError: something is there already.
-    """
-    if destination.is_symlink() or (
-        destination.exists() and not (destination.is_dir() and not any(destination.iterdir()))
-    ):
-        raise OutputExistsError(f"'{destination}' exists and is not an empty folder.")
 
 
 def require_space(destination: Path, size_bytes: int) -> None:
@@ -63,6 +54,7 @@ def write_checkpoint(
 
     Raises:
         OutputExistsError: something is at `destination`.
+        OutputUnusableError: nothing can be written there.
         DiskFullError: the disk filled up.
     """
     require_free(destination)
@@ -74,19 +66,20 @@ def write_checkpoint(
         complete = manifest.model_copy(update={"files": _entries(folder)})
         (folder / MANIFEST_NAME).write_text(complete.model_dump_json(indent=2) + "\n", encoding="utf-8")
         _sync(folder)
-        if destination.exists():
-            destination.rmdir()
-        folder.rename(destination)
+        put(folder, destination)
     return complete
 
 
 @contextmanager
 def _temporary_sibling(destination: Path) -> Iterator[Path]:
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=destination.parent, prefix=f".{destination.name}.partial-"))
-    # mkdtemp makes it private; a checkpoint is readable like any other folder of the user.
-    folder.chmod(0o777 & ~_umask())
     try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        folder = temporary_sibling(destination)
+    except OSError as error:
+        raise unusable(destination, error) from error
+    try:
+        # It is made private; a checkpoint is readable like any other folder of the user.
+        folder.chmod(0o777 & ~_umask())
         yield folder
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -122,11 +115,22 @@ def _write_weights(model: PreTrainedModel, folder: Path) -> None:
     for filename, names in split.filename_to_tensors.items():
         # One shard at a time in host memory, whatever the size of the model.
         shard = {name: tensors[name].contiguous().cpu() for name in names}
-        save_file(shard, folder / filename, metadata={"format": "pt"})
+        _save_shard(shard, folder / filename)
     if split.is_sharded:
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
         text = json.dumps(index, indent=2, sort_keys=True) + "\n"
         (folder / "model.safetensors.index.json").write_text(text, encoding="utf-8")
+
+
+def _save_shard(shard: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file(shard, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        # It says nothing by type. What is written so far still lies there, so a full disk shows.
+        size_bytes = sum(tensor.nbytes for tensor in shard.values())
+        if shutil.disk_usage(path.parent).free < size_bytes:
+            raise DiskFullError(f"The disk filled up while writing {size_bytes} bytes.") from error
+        raise OutputUnusableError(f"'{path.name}' could not be written: {error}.") from error
 
 
 def _write_config(model: PreTrainedModel, folder: Path) -> None:

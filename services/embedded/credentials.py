@@ -43,5 +43,5 @@ def load_or_create(data_folder: Path) -> Credentials:
         return credentials
     try:
         return Credentials(**json.loads(path.read_text()))
-    except (json.JSONDecodeError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise FolderUnusableError(f"{path} does not hold the credentials of a stack.") from error

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from services.embedded.errors import FolderInUseError
+from services.embedded.errors import FolderInUseError, FolderUnusableError
 
 
 @contextmanager
@@ -15,8 +15,12 @@ def locked(data_folder: Path) -> Iterator[None]:
 
     Raises:
         FolderInUseError: another process holds it.
+        FolderUnusableError: the folder cannot hold a lock.
     """
-    descriptor = os.open(data_folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        descriptor = os.open(data_folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise FolderUnusableError(f"{data_folder / 'lock'} cannot be used: {error.strerror}.") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

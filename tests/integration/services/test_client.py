@@ -72,6 +72,14 @@ def test_a_service_that_is_away_is_told_apart() -> None:
         assert waits
 
 
+@pytest.mark.parametrize("key", ["\N{LATIN SMALL LETTER U WITH DIAERESIS}", "a\nb"])
+def test_a_key_that_none_can_be_is_refused(key: str) -> None:
+    """Before anything is sent, and without being shown."""
+    with pytest.raises(NotAuthenticatedError) as caught:
+        Client("http://127.0.0.1:9", key)
+    assert key not in str(caught.value)
+
+
 def test_another_server_is_not_mistaken_for_the_service(store: ArtifactStore) -> None:
     """An answer in another form is an error, not a crash."""
     endpoint = store.client.meta.endpoint_url

@@ -95,6 +95,15 @@ def test_a_taken_folder_is_not_touched(client: Client, done: Job, folder: Path) 
     assert _content(folder) == FILES
 
 
+def test_no_more_bytes_are_taken_than_stated(client: Client, done: Job, folder: Path) -> None:
+    """A store that sends more than the manifest states is stopped at once, not at the checksum."""
+    artifact = client.artifact(done.id)
+    files = [file.model_copy(update={"size_bytes": file.size_bytes - 1}) for file in artifact.files]
+    with pytest.raises(TransferFailedError, match="more than"):
+        download.pull(lambda: artifact.model_copy(update={"files": tuple(files)}), folder, lambda _: None)
+    assert not folder.exists()
+
+
 def test_stale_links_are_renewed(client: Client, done: Job, folder: Path) -> None:
     """If the links ran out on the way, fresh ones are asked for."""
     asked: list[int] = []

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from ghosted_core import load_patched, verify_checkpoint
 from ghosted_core.checkpoint.manifest import file_entry
-from ghosted_core.errors import CheckpointError
+from ghosted_core.errors import CheckpointError, UnsafeModelError
 from ghosted_core.model.surgery import repaired_model
 from ghosted_core.pipeline import RunOptions, compress
 from ghosted_core.plan import PruningPlan
@@ -184,3 +184,19 @@ def test_a_broken_manifest_is_a_typed_error(checkpoint: Path, text: str) -> None
     (checkpoint / "ghosted.json").write_text(text)
     with pytest.raises(CheckpointError):
         load_patched(checkpoint)
+
+
+@pytest.mark.parametrize("recovery", ["none", "ghosted"])
+def test_a_config_cannot_name_a_kernel(
+    tiny_folder: Path, text_file: Path, tmp_path: Path, recovery: str
+) -> None:
+    """Even if the manifest vouches for it: transformers would fetch and run that repository's code."""
+    folder = make(tiny_folder, text_file, tmp_path / recovery, recovery=recovery)
+    config, manifest = folder / "config.json", folder / "ghosted.json"
+    content = json.loads(config.read_text()) | {"_attn_implementation": "owner/kernel"}
+    config.write_text(json.dumps(content))
+    record = json.loads(manifest.read_text())
+    record["files"]["config.json"] = file_entry(config).model_dump()
+    manifest.write_text(json.dumps(record))
+    with pytest.raises(UnsafeModelError, match="kernel"):
+        load_patched(folder)

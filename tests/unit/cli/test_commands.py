@@ -121,11 +121,11 @@ def test_a_missing_model_names_the_path(text_file: Path, tmp_path: Path) -> None
     assert "model_not_found" in result.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_leaves_nothing(
     tiny_folder: Path, text_file: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Ctrl-C in the middle of the work: exit code 130, no folder, no temporary one."""
+    """Ctrl-C, or a closed terminal, in the middle of the work: exit code 130, no folder, no temporary one."""
     arguments = compress_arguments(tiny_folder, text_file, tmp_path / "out")
     arguments[arguments.index("--windows") + 1] = "3000"
     arguments[arguments.index("--calibration") + 1] = str(_long_text(tmp_path / "long.txt"))
