@@ -14,10 +14,15 @@ help:
 	@echo "make check   set up, run formatter, linter, type checker and import contracts"
 	@echo "make setup   set up only; make venv: the bare environment, to install another torch into"
 
-# A torch that the interpreter already has is used as it is.
+# A torch that the interpreter already has, in a virtual environment or not, is used as it is: its
+# folder is appended to the new environment's path.
+FIND_TORCH := import importlib.util as u, pathlib as p; s = u.find_spec("torch"); s and print(p.Path(s.origin).parents[1])
+
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
-	$(PYTHON) -m venv $$($(PYTHON) -c 'import torch' 2>/dev/null && echo --system-site-packages) $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -c '$(FIND_TORCH)' > $(VENV)/torch.pth
+	if [ -s $(VENV)/torch.pth ]; then mv $(VENV)/torch.pth $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/; fi
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 venv: $(BIN)/python
