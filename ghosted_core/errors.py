@@ -14,6 +14,8 @@ GhostedError
 │   └── CorruptModelError     files missing, cut short or inconsistent
 ├── DataError                 the calibration or evaluation text
 │   ├── DataNotFoundError
+│   ├── DataGatedError        access must be granted first
+│   ├── DataUnavailableError  where the text lies does not answer
 │   └── TooFewTokensError
 ├── NumericsError             the mathematics has no usable answer
 │   ├── NonFiniteError
@@ -132,6 +134,21 @@ class DataNotFoundError(DataError):
 
     code = "data_not_found"
     advice = "Name a known data set, or an existing .txt, .jsonl, .jsonl.gz or .parquet file."
+
+
+class DataGatedError(DataError):
+    """The data set exists, but its owner grants access one by one."""
+
+    code = "data_gated"
+    advice = "Use another data set: named ones are fetched without a token."
+
+
+class DataUnavailableError(DataError):
+    """Where the text lies does not answer, or answered with a fault of its own."""
+
+    code = "data_unavailable"
+    retryable = True
+    advice = "Try again in a few minutes, or use a local file."
 
 
 class TooFewTokensError(DataError):

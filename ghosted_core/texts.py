@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from ghosted_core.catalog import Catalog
+from ghosted_core.catalog import Catalog, HubFile
 from ghosted_core.data import Windows, read_documents, token_windows
+from ghosted_core.documents import Fetched, FetchHub
 from ghosted_core.spec import JobSpec
 
 
@@ -39,7 +41,8 @@ def read_texts(
         InvalidSpecError: the tokenizer does not fit the model.
     """
     calibration = spec.calibration
-    documents = read_documents(calibration.dataset, catalog=catalog, cache=cache, log=log)
+    read = partial(read_documents, catalog=catalog, cache=cache, log=log, fetch_hub=_hub(cache, log))
+    documents = read(calibration.dataset)
     windows = token_windows(
         documents,
         tokenizer,
@@ -53,7 +56,7 @@ def read_texts(
     if spec.evaluation is not None:
         own = spec.evaluation.dataset
         evaluation = token_windows(
-            documents if own is None else read_documents(own, catalog=catalog, cache=cache, log=log),
+            documents if own is None else read(own),
             tokenizer,
             length=spec.evaluation.sequence_length or calibration.sequence_length,
             count=spec.evaluation.windows,
@@ -63,3 +66,15 @@ def read_texts(
         )
     fitted, held_out = windows.split(calibration.sequences)
     return Texts(fitted, held_out, evaluation)
+
+
+def _hub(cache: Path, log: Callable[[str], None]) -> FetchHub:
+    def fetch(source: HubFile) -> Fetched:
+        # Here, because most jobs have no need of the client and its import.
+        from ghosted_core.checkpoint.hub import HubClient
+        from ghosted_core.checkpoint.hub_text import fetch_text
+
+        # Without a token: what a catalog names is public, and a user's token is for the user's model.
+        return fetch_text(source, HubClient(cache=cache / "hub", token=None), log)
+
+    return fetch

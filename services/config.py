@@ -3,17 +3,21 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 Seconds = Annotated[float, Field(gt=0)]
 WholeSeconds = Annotated[int, Field(gt=0)]
+DATABASE_SCHEMES = ("postgresql", "postgresql+psycopg", "postgres")
+REDIS_SCHEMES = ("redis", "rediss")
 
 
 class Settings(BaseSettings):
     """Every setting of the API, the outbox and the workers; docs/settings.md has a line for each."""
 
-    model_config = SettingsConfigDict(env_prefix="GHOSTED_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="GHOSTED_", frozen=True, extra="ignore", hide_input_in_errors=True
+    )
 
     database_url: SecretStr = Field(
         description="PostgreSQL 15 or newer, as postgresql://user:password@host/name."
@@ -77,6 +81,16 @@ class Settings(BaseSettings):
         default="info", description="The least severe lines that are logged."
     )
 
+    @field_validator("database_url")
+    @classmethod
+    def _database_is_postgresql(cls, value: SecretStr) -> SecretStr:
+        return _of_scheme(value, DATABASE_SCHEMES)
+
+    @field_validator("redis_url")
+    @classmethod
+    def _broker_is_redis(cls, value: SecretStr) -> SecretStr:
+        return _of_scheme(value, REDIS_SCHEMES)
+
     @model_validator(mode="after")
     def _intervals_fit(self) -> "Settings":
         if self.heartbeat_seconds * 2 >= self.lease_seconds:
@@ -84,6 +98,13 @@ class Settings(BaseSettings):
         if self.deadline_default_seconds > self.deadline_max_seconds:
             raise ValueError("deadline_default_seconds is longer than deadline_max_seconds")
         return self
+
+
+def _of_scheme(value: SecretStr, schemes: tuple[str, ...]) -> SecretStr:
+    # The message says what is expected and nothing of the value: it may be nothing but a password.
+    if not value.get_secret_value().startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        raise ValueError(f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+    return value
 
 
 def load_settings() -> Settings:

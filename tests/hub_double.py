@@ -33,9 +33,13 @@ class Repository:
 
 @dataclass
 class Hub:
-    """The repositories by id, and what was asked for: (method, path, Authorization)."""
+    """The repositories by id, and what was asked for: (method, path, Authorization).
+
+    Data sets have ids of their own, as on the Hub: a model and a data set may have the same one.
+    """
 
     repositories: dict[str, Repository]
+    data_sets: dict[str, Repository] = field(default_factory=dict)
     endpoint: str = ""
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
 
@@ -49,9 +53,11 @@ class Hub:
 
 
 @contextmanager
-def running_hub(repositories: dict[str, Repository]) -> Iterator[Hub]:
+def running_hub(
+    repositories: dict[str, Repository], data_sets: dict[str, Repository] | None = None
+) -> Iterator[Hub]:
     """A Hub that answers for as long as the block runs."""
-    hub = Hub(repositories)
+    hub = Hub(repositories, data_sets or {})
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -73,20 +79,30 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer(with_body=False)
 
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._answer(with_body=True)
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass
 
     def _answer(self, *, with_body: bool) -> None:
         path = unquote(urlsplit(self.path).path).strip("/")
         self.hub.requests.append((self.command, path, self.headers.get("Authorization")))
-        parts = path.removeprefix("api/models/").split("/")
-        repository = self.hub.repositories.get("/".join(parts[:2]))
+        shelf, parts = self._shelf(path)
+        repository = shelf.get("/".join(parts[:2]))
         if repository is None:
             self._refuse(401, "RepoNotFound")
         elif repository.refusal is not None:
             self._refuse(*repository.refusal)
         else:
             self._serve(repository, path, parts[2:], with_body=with_body)
+
+    def _shelf(self, path: str) -> tuple[dict[str, Repository], list[str]]:
+        for prefix in ("api/datasets/", "datasets/"):
+            if path.startswith(prefix):
+                return self.hub.data_sets, path.removeprefix(prefix).split("/")
+        return self.hub.repositories, path.removeprefix("api/models/").split("/")
 
     def _serve(self, repository: Repository, path: str, rest: list[str], *, with_body: bool) -> None:
         revision = rest[1] if len(rest) > 1 else "main"
@@ -99,6 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif "/".join(rest[2:]) in repository.broken_files:
             # The client would try again after a 503, for half a minute.
             self._refuse(501, None)
+        elif "/".join(rest[2:]) not in repository.files:
+            self._refuse(404, "EntryNotFound")
         else:
             content = repository.files["/".join(rest[2:])]
             etag = hashlib.sha256(content).hexdigest()
@@ -125,7 +143,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _document(repository: Repository, rest: list[str]) -> Any:
-    if rest[:1] == ["tree"]:
+    # The answer about paths that were asked for names all, which a client must bear.
+    if rest[:1] in (["tree"], ["paths-info"]):
         return [
             {"type": "file", "path": name, "size": repository.size(name), "oid": "0" * 40}
             for name in repository.files

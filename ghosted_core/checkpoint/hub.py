@@ -1,29 +1,17 @@
-"""Models from the Hugging Face Hub, through its own client: a commit, checked before and after."""
+"""Models and texts from the Hugging Face Hub, through its own client: a commit, checked on both sides."""
 
 import hashlib
 import json
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from huggingface_hub import HfApi, snapshot_download
-
-# `HTTPError` is the base of all transport errors; the HTTP library it is from varies with the version.
-from huggingface_hub.errors import (  # type: ignore[attr-defined]
-    DisabledRepoError,
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    HTTPError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import HfApi, hf_hub_download, snapshot_download
+from huggingface_hub.errors import EntryNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.hf_api import RepoFile
 
 from ghosted_core.checkpoint.guard import (
     INDEX_FILE,
@@ -33,17 +21,16 @@ from ghosted_core.checkpoint.guard import (
     check_small_files,
     read_weight_map,
 )
+from ghosted_core.checkpoint.hub_faults import translated
 from ghosted_core.checkpoint.quiet import quiet_hub
 from ghosted_core.errors import (
     CorruptModelError,
     DiskFullError,
-    GatedModelError,
     HubUnavailableError,
-    ModelNotFoundError,
     UnsafeModelError,
 )
 from ghosted_core.spec import HubModel
-from ghosted_core.wheels import Log, disk_fault
+from ghosted_core.wheels import Log
 
 COMMIT = re.compile(r"^[0-9a-f]{40}$")
 # What is carried besides weights: never code, never pickles.
@@ -53,9 +40,6 @@ SMALL_FILE = re.compile(
     re.ASCII,
 )
 TIMEOUT_SECONDS = 30.0
-SERVER_FAULT = 500
-TOO_MANY_REQUESTS = 429
-REQUEST_TIMEOUT = 408
 
 
 @dataclass(frozen=True)
@@ -118,30 +102,66 @@ class HubClient:
         )
         return Path(folder)
 
-    def remember(self, reference: HubModel, listing: Listing) -> None:
-        """Offline, the reference will mean this listing."""
-        record = self._record(reference)
+    def data_listing(self, reference: HubModel, file: str) -> Listing:
+        """One file of a data set with its size, at the commit that the revision names now.
+
+        Raises:
+            EntryNotFoundError: the commit has no such file.
+        """
+        api = HfApi(endpoint=self.endpoint, token=self.token or False)
+        # Only the commit: the list of all files of a large data set is megabytes.
+        info = api.dataset_info(
+            reference.id, revision=reference.revision, expand=["sha"], timeout=TIMEOUT_SECONDS
+        )
+        if info.sha is None or not COMMIT.fullmatch(info.sha):
+            raise HubUnavailableError(f"The Hub named no commit for {reference.id}.")
+        found = api.get_paths_info(reference.id, [file], revision=info.sha, repo_type="dataset")
+        sizes = {path.path: path.size for path in found if isinstance(path, RepoFile)}
+        if file not in sizes:
+            raise EntryNotFoundError(file)
+        return Listing(info.sha, {file: sizes[file]})
+
+    def data_file(self, reference: HubModel, listing: Listing, *, offline: bool) -> Path:
+        """Where the one file of the listing lies, fetched unless it is there or must not be."""
+        (file,) = listing.sizes
+        with quiet_hub():
+            path = hf_hub_download(
+                reference.id,
+                file,
+                repo_type="dataset",
+                revision=listing.commit,
+                cache_dir=self.cache,
+                token=self.token or False,
+                endpoint=self.endpoint,
+                local_files_only=offline,
+            )
+        return Path(str(path))
+
+    def remember(self, reference: HubModel, listing: Listing, file: str = "") -> None:
+        """Offline, the reference, or the one file of that data set, will mean this listing."""
+        record = self._record(reference, file)
         record.parent.mkdir(parents=True, exist_ok=True)
         scratch = record.with_name(f"{record.name}.{uuid.uuid4().hex}")
         scratch.write_text(json.dumps({"commit": listing.commit, "sizes": dict(listing.sizes)}))
         scratch.replace(record)
 
-    def recall(self, reference: HubModel) -> Listing:
-        """What the reference meant when it was last fetched.
+    def recall(self, reference: HubModel, file: str = "") -> Listing:
+        """What the reference, or the one file of that data set, meant when it was last fetched.
 
         Raises:
             HubUnavailableError: it never was.
         """
-        record = self._record(reference)
+        record = self._record(reference, file)
         if not record.is_file():
             raise HubUnavailableError(
                 f"{reference.id} was never fetched at this revision, and the Hub client is set to offline."
             )
         return Listing(**json.loads(record.read_text()))
 
-    def _record(self, reference: HubModel) -> Path:
+    def _record(self, reference: HubModel, file: str) -> Path:
         # A hash, because a revision is a user's text and must not become a path.
-        key = hashlib.sha256(f"{reference.id}@{reference.revision or ''}".encode()).hexdigest()
+        name = f"{reference.id}@{reference.revision or ''}" + (f":{file}" if file else "")
+        key = hashlib.sha256(name.encode()).hexdigest()
         return self.cache / "revisions" / f"{key}.json"
 
 
@@ -157,7 +177,7 @@ def fetch_snapshot(
         UnsafeModelError, UnsupportedModelError, CorruptModelError: see `guard`.
         DiskFullError: the cache's disk has no room for the weights.
     """
-    with _translated(reference):
+    with translated(reference):
         try:
             listing = client.listing(reference)
         except OfflineModeIsEnabled:
@@ -181,7 +201,7 @@ def _download(
     check_links(folder)
     check_small_files(folder, supported=supported)
     weights = _weight_names(folder, listing)
-    _check_room(client.cache, sum(listing.sizes[name] for name in weights if not (folder / name).exists()))
+    check_room(client.cache, sum(listing.sizes[name] for name in weights if not (folder / name).exists()))
     log(f"Fetching {reference.id} at {listing.commit[:12]} ({len(weights)} weight files).")
     client.download(reference, listing.commit, weights)
     return folder, [*small, *weights]
@@ -216,10 +236,15 @@ def _weight_names(folder: Path, listing: Listing) -> list[str]:
     return shards
 
 
-def _check_room(cache: Path, needed_bytes: int) -> None:
+def check_room(cache: Path, needed_bytes: int) -> None:
+    """The disk of the cache has room for so many bytes more.
+
+    Raises:
+        DiskFullError: it has not.
+    """
     free_bytes = shutil.disk_usage(cache).free
     if free_bytes < needed_bytes:
-        raise DiskFullError(f"The weights need {needed_bytes} bytes in the cache; {free_bytes} are free.")
+        raise DiskFullError(f"The download needs {needed_bytes} bytes in the cache; {free_bytes} are free.")
 
 
 def verify_sizes(folder: Path, listing: Listing) -> None:
@@ -235,29 +260,3 @@ def verify_sizes(folder: Path, listing: Listing) -> None:
             raise CorruptModelError(
                 f"{name} has {found} bytes after the download, the Hub lists {size_bytes}."
             )
-
-
-@contextmanager
-def _translated(reference: HubModel) -> Iterator[None]:
-    # The client's own messages hold addresses and foreign text, so none of it is passed on.
-    name = reference.id if reference.revision is None else f"{reference.id}@{reference.revision}"
-    try:
-        yield
-    except GatedRepoError as error:
-        raise GatedModelError(f"{name} is gated, and this access may not read it.") from error
-    except (RepositoryNotFoundError, RevisionNotFoundError, DisabledRepoError, HFValidationError) as error:
-        raise ModelNotFoundError(f"The Hub has no {name}, or none that this access may read.") from error
-    except HfHubHTTPError as error:
-        raise _from_status(name, error.response.status_code) from error
-    except LocalEntryNotFoundError as error:
-        raise HubUnavailableError(f"{name} is not in the cache, and the Hub cannot be reached.") from error
-    except (HTTPError, ConnectionError, TimeoutError) as error:
-        raise HubUnavailableError(f"The Hub could not be reached for {name}.") from error
-    except OSError as error:
-        raise disk_fault(error, f"Keeping {name} in the cache") from error
-
-
-def _from_status(name: str, status: int) -> Exception:
-    if status >= SERVER_FAULT or status in {TOO_MANY_REQUESTS, REQUEST_TIMEOUT}:
-        return HubUnavailableError(f"The Hub answered {status} for {name}.")
-    return ModelNotFoundError(f"The Hub answered {status} for {name}.")

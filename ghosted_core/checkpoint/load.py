@@ -52,7 +52,8 @@ def load_model(
 
     Raises:
         UnsupportedModelError: transformers has another class for this model type than it names.
-        CorruptModelError: weights missing, or files that transformers cannot read.
+        CorruptModelError: weights missing, layers more than the config counts, or files that
+            transformers cannot read.
         NonFiniteError: a weight is infinite or not a number in this dtype.
     """
     import torch
@@ -71,6 +72,7 @@ def load_model(
         )
     model: PreTrainedModel = loaded[0]
     _check_report(loaded[1])
+    _check_layer_count(model, loaded[1])
     if source.form == "gguf":
         _forget_origin(model)
     _check_finite(model)
@@ -182,6 +184,28 @@ def _check_report(report: Mapping[str, Any]) -> None:
             count = len(report[fault])
             first = str(min(report[fault], key=str))[:200]
             raise CorruptModelError(f"Loading left {count} {fault.replace('_', ' ')}, the first is {first}.")
+
+
+def _check_layer_count(model: "PreTrainedModel", report: Mapping[str, Any]) -> None:
+    # Other names that transformers does not expect stay without effect: old repositories hold buffers.
+    from ghosted_core.model.families import SUPPORTED
+
+    family = SUPPORTED.get(model.config.model_type)
+    if family is None:
+        return
+    # Some repositories name their tensors without the outer modules: h.3 for transformer.h.3.
+    outer, _, layers = family.layers.rpartition(".")
+    prefix = "".join(rf"(?:{part}\.)?" for part in outer.split("."))
+    name = re.compile(rf"{prefix}{layers}\.(\d{{1,9}})\..+", re.ASCII)
+    count = model.config.get_text_config().num_hidden_layers
+    matches = (name.fullmatch(str(key)) for key in report.get("unexpected_keys") or ())
+    beyond = sorted(match[0] for match in matches if match and int(match[1]) >= count)
+    if beyond:
+        raise CorruptModelError(
+            f"The weights go on after the {count} layers that config.json counts: {beyond[0][:200]} "
+            f"and {len(beyond) - 1} more.",
+            advice="config.json and the weights are of different models; fetch both again.",
+        )
 
 
 def _check_finite(model: "PreTrainedModel") -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ PREFIX = "ghosted-postgres-"
 # Reachable for every user and kept over a restart of the machine, which /tmp often is not.
 ELSEWHERE = (Path("/var/lib"), Path("/var/tmp"))  # noqa: S108 - made by mkdtemp, with mode 0700
 RECORD = "postgres.location"
+YOUNG_SECONDS = 60.0
 
 
 def postgres_home(data_folder: Path, user: User | None) -> Path:
@@ -48,13 +50,26 @@ def remove_postgres_home(data_folder: Path) -> None:
 
 
 def remove_orphans() -> None:
-    """Clusters elsewhere whose data folder does not know them any more are gone."""
+    """Clusters elsewhere whose data folder does not know them any more are gone.
+
+    Young ones stay: another first start may be about to write its record.
+    """
     for parent in ELSEWHERE:
         for home in parent.glob(PREFIX + "*"):
-            owner = home / "data_folder"
-            record = Path(owner.read_text()) / RECORD if owner.exists() else None
-            if record is None or not record.exists() or record.read_text().strip() != str(home):
+            if _is_orphan(home):
                 shutil.rmtree(home, ignore_errors=True)
+
+
+def _is_orphan(home: Path) -> bool:
+    try:
+        if time.time() - home.stat().st_mtime < YOUNG_SECONDS:
+            return False
+        record = Path((home / "data_folder").read_text()) / RECORD
+        return record.read_text().strip() != str(home)
+    except PermissionError:
+        return False  # Another user's.
+    except (FileNotFoundError, NotADirectoryError):
+        return True  # Without its note or its record nobody finds it again.
 
 
 def reachable_programs(

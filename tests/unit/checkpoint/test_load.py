@@ -111,6 +111,24 @@ def test_missing_tensors_are_corrupt(folder: Path) -> None:
         load_model(source_of(folder), dtype="auto", device="cpu")
 
 
+@pytest.mark.parametrize("prefix", ["model.layers", "layers"])
+def test_layers_beyond_the_configured_number_are_corrupt(folder: Path, prefix: str) -> None:
+    """Weights of a third layer under a config of two would be left out without a word."""
+    name = f"{prefix}.2.mlp.up_proj.weight"
+    changed_weights(folder, lambda tensors: tensors.update({name: torch.ones(24, HIDDEN)}))
+    with pytest.raises(CorruptModelError, match=r"after the 2 layers .*layers\.2\.mlp"):
+        load_model(source_of(folder), dtype="auto", device="cpu")
+
+
+@pytest.mark.parametrize(
+    "name", ["model.layers.1.self_attn.rotary_emb.inv_freq", "vision.layers.7.weight", "model.layers.weight"]
+)
+def test_other_names_are_let_be(folder: Path, name: str) -> None:
+    """Buffers of old repositories and parts beside the decoder do no harm."""
+    changed_weights(folder, lambda tensors: tensors.update({name: torch.ones(4)}))
+    load_model(source_of(folder), dtype="auto", device="cpu")
+
+
 def test_tensors_of_another_shape_are_corrupt(folder: Path) -> None:
     """So is a tensor that does not fit the config."""
     changed_weights(folder, lambda tensors: tensors.update({"model.norm.weight": torch.ones(HIDDEN + 1)}))

@@ -39,3 +39,31 @@ def test_settings_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
     """A process does not start with them."""
     with pytest.raises(ValidationError):
         Settings.model_validate({**REQUIRED, **wrong})
+
+
+@pytest.mark.parametrize("name", ["database_url", "redis_url"])
+@pytest.mark.parametrize(
+    "value", ["hush", "http://user:hush@localhost/x", "", "postgresql:/hush", "redis:hush"]
+)
+def test_addresses_of_another_kind_are_refused_unshown(name: str, value: str) -> None:
+    """The message names the setting and the schemes it takes, and nothing of the value."""
+    with pytest.raises(ValidationError) as caught:
+        Settings.model_validate({**REQUIRED, name: value})
+    message = str(caught.value)
+    assert name in message
+    assert "://" in message
+    assert "hush" not in message
+    assert "localhost" not in message
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"database_url": "postgres://user:hush@localhost/x"},
+        {"database_url": "postgresql+psycopg://user:hush@localhost/x"},
+        {"redis_url": "rediss://localhost/0"},
+    ],
+)
+def test_every_usual_scheme_is_taken(right: dict[str, str]) -> None:
+    """Addresses as hosting providers hand them out are accepted."""
+    Settings.model_validate({**REQUIRED, **right})

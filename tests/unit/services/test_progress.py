@@ -5,6 +5,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ghosted_cli.service_progress import PLAIN_INTERVAL_SECONDS, BarDisplay, PlainDisplay, display, show
+from ghosted_cli.time_left import seconds_left
 from ghosted_client import Event, Job
 
 AT = "2026-01-01T00:00:00Z"
@@ -15,10 +16,10 @@ def event(kind: str, **payload: Any) -> Event:
     return Event.model_validate({"number": 1, "attempt": 1, "type": kind, "payload": payload, "at": AT})
 
 
-def job(done: int, state: str = "running") -> Job:
-    """A job that has done so much of 100 tokens."""
+def job(done: int, state: str = "running", total: int = 100) -> Job:
+    """A job that has done so much of `total` tokens."""
     nothing = dict.fromkeys(Job.model_fields)
-    progress = {"stage": "calibrate", "done": done, "total": 100, "unit": "tokens"}
+    progress = {"stage": "calibrate", "done": done, "total": total, "unit": "tokens"}
     values = {"id": "0" * 32, "state": state, "done": False, "spec": {}, "spec_digest": "", "labels": {}}
     numbers = {"deadline_seconds": 1, "attempt": 1, "event_count": 1, "created_at": AT}
     return Job.model_validate({**nothing, **values, **numbers, "progress": progress})
@@ -35,6 +36,21 @@ def test_plain_lines_are_rare() -> None:
     lines = text.getvalue().splitlines()
     assert lines == ["calibrate: 0 of 100 tokens", "calibrate: 1 of 100 tokens, 990 s left"]
     assert PLAIN_INTERVAL_SECONDS <= 10
+
+
+def test_no_guess_before_one_percent() -> None:
+    """The first tokens tell of the start, not of the rest; bars and lines wait for 1 % to be done."""
+    now = [0.0]
+    text = StringIO()
+    plain = PlainDisplay(Console(file=text), clock=lambda: now[0])
+    for done in (9, 10):
+        now[0] += PLAIN_INTERVAL_SECONDS
+        plain.show_job(job(done, total=1000))
+    early, late = text.getvalue().splitlines()
+    assert "left" not in early
+    assert late.endswith(f", {2 * PLAIN_INTERVAL_SECONDS * 99:.0f} s left")
+    assert seconds_left(1.0, 9, 1000) is None
+    assert seconds_left(1.0, 1000, 1000) == 0
 
 
 def test_a_bar_follows_its_stage() -> None:
