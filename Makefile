@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 EXTRAS := worker,embedded,test,lint
 
 .DEFAULT_GOAL := help
-.PHONY: help venv setup demo test test-unit check format clean
+.PHONY: help venv setup demo test test-unit test-gpu check format clean
 
 help:
 	@echo "make demo    set up, compress a small real model, show what it cost"
 	@echo "make test    set up, run all tests (make test-unit: the quick ones)"
+	@echo "make test-gpu  compare GPU with CPU and measure the GPU, on random models"
 	@echo "make check   set up, run formatter, linter, type checker and import contracts"
 	@echo "make setup   set up only; make venv: the bare environment, to install another torch into"
 
@@ -46,6 +47,9 @@ test: setup
 
 test-unit: setup
 	$(BIN)/python -m pytest tests/unit
+
+test-gpu: setup
+	$(BIN)/python -m pytest tests/gpu
 
 check: setup
 	$(BIN)/ruff format --check .
