@@ -22,7 +22,9 @@ from ghosted_core.errors import (
     UnsafeModelError,
     UnsupportedModelError,
 )
+from ghosted_core.model.families import SUPPORTED
 from ghosted_core.spec import CatalogModel, LocalModel
+from ghosted_core.testing import tiny_model
 from tests.model_folders import tiny_files, write_files
 from tests.tokenizers_made_here import EOS, byte_tokenizer
 
@@ -118,6 +120,18 @@ def test_layers_beyond_the_configured_number_are_corrupt(folder: Path, prefix: s
     changed_weights(folder, lambda tensors: tensors.update({name: torch.ones(24, HIDDEN)}))
     with pytest.raises(CorruptModelError, match=r"after the 2 layers .*layers\.2\.mlp"):
         load_model(source_of(folder), dtype="auto", device="cpu")
+
+
+@pytest.mark.parametrize("model_type", SUPPORTED)
+def test_every_family_notices_a_layer_too_many(tmp_path: Path, model_type: str) -> None:
+    """Whatever a family calls its layers, with or without the outer modules, one more is found."""
+    tiny_model(model_type, layers=4).save_pretrained(tmp_path)
+    path = SUPPORTED[model_type].layers
+    for name in (f"{path}.4.extra.weight", f"{path.rpartition('.')[2]}.4.extra.weight"):
+        changed_weights(tmp_path, lambda tensors, name=name: tensors.update({name: torch.ones(1)}))
+        with pytest.raises(CorruptModelError, match="after the 4 layers"):
+            load_model(source_of(tmp_path), dtype="auto", device="cpu")
+        changed_weights(tmp_path, lambda tensors, name=name: tensors.pop(name))
 
 
 @pytest.mark.parametrize(
