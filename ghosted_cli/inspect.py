@@ -12,21 +12,54 @@ from rich.table import Table
 
 from ghosted_cli.compress import Cache, Device, Json, Model, Revision
 from ghosted_cli.exits import exit_codes
-from ghosted_cli.request import cache_folder, model_reference
+from ghosted_cli.request import cache_folder, model_reference, text_reference, without_none
+from ghosted_cli.scores import refuse_checkpoint, scores_spec, show_scores
 from ghosted_cli.service_progress import harmless
+from ghosted_core.errors import InvalidSpecError
 from ghosted_core.spec import ModelReference
 
 
-def inspect(model: Model, revision: Revision = None, cache: Cache = None, as_json: Json = False) -> None:
-    """Say what MODEL is: its sizes, layers and what removing them would save. Reads no weights."""
+def inspect(
+    model: Model,
+    revision: Revision = None,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Run text through it once; say what criteria would remove.")
+    ] = False,
+    heat_map: Annotated[
+        Path | None, typer.Option(help="With --scores: write cos(x_i, x_j) of all states as this PNG.")
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="With --scores: how many layers would go, or which share [25%].")
+    ] = None,
+    calibration: Annotated[str | None, typer.Option(help="With --scores: text file or alias.")] = None,
+    sequences: Annotated[int | None, typer.Option(help="With --scores: windows of text.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(help="With --scores: tokens in a window.")] = None,
+    device: Device = "auto",
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Say what MODEL is: its sizes and layers. Reads no weights unless asked for scores."""
     with exit_codes(as_json=as_json):
-        from ghosted_core.checkpoint.manifest import MANIFEST_NAME
-
         reference = model_reference(model, revision)
-        if isinstance(reference, dict) and (Path(reference.get("path", "")) / MANIFEST_NAME).is_file():
-            _show_checkpoint(Path(reference["path"]), as_json=as_json)
-        else:
-            _show_source(reference, cache_folder(cache), as_json=as_json)
+        text = {
+            "dataset": text_reference(calibration),
+            "sequences": sequences,
+            "sequence_length": sequence_length,
+        }
+        if not scores:
+            _refuse_without_scores({**text, "layers": layers, "heat_map": heat_map})
+            _show(reference, cache_folder(cache), as_json=as_json)
+            return
+        if (folder := _checkpoint_folder(reference)) is not None:
+            refuse_checkpoint(folder)
+        show_scores(
+            scores_spec(reference, layers, without_none(text)),
+            heat_map=heat_map.expanduser() if heat_map is not None else None,
+            cache=cache_folder(cache),
+            device=device,
+            as_json=as_json,
+            title=Path(model).name,
+        )
 
 
 def verify(
@@ -51,6 +84,33 @@ def verify(
         console.print(f"{folder}: all files as written, loads, answers as it did when it was made.")
         for text, continuation in texts.items():
             console.print(f"{text}{harmless(continuation)}")
+
+
+def _checkpoint_folder(reference: Any) -> Path | None:
+    """The folder, if it is one that `compress` made."""
+    from ghosted_core.checkpoint.manifest import MANIFEST_NAME
+
+    if not isinstance(reference, dict) or "path" not in reference:
+        return None
+    folder = Path(reference["path"])
+    return folder if (folder / MANIFEST_NAME).is_file() else None
+
+
+def _refuse_without_scores(options: dict[str, Any]) -> None:
+    if without_none(options):
+        raise InvalidSpecError(
+            "--calibration, --sequences, --sequence-length, --layers and --heat-map have no meaning "
+            "without --scores.",
+            advice="Add --scores, or leave them out.",
+        )
+
+
+def _show(reference: Any, cache: Path, *, as_json: bool) -> None:
+    folder = _checkpoint_folder(reference)
+    if folder is not None:
+        _show_checkpoint(folder, as_json=as_json)
+    else:
+        _show_source(reference, cache, as_json=as_json)
 
 
 def _show_source(reference: Any, cache: Path, *, as_json: bool) -> None:

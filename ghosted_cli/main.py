@@ -2,9 +2,11 @@
 
 import typer
 
+from ghosted_cli.compare import compare
 from ghosted_cli.compress import compress
 from ghosted_cli.demo import demo
 from ghosted_cli.inspect import inspect, verify
+from ghosted_cli.plan import plan
 from ghosted_cli.service_commands import app as service
 from ghosted_cli.up import up
 
@@ -16,7 +18,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(compress)
+app.command()(plan)
 app.command()(inspect)
+app.command()(compare)
 app.command()(verify)
 app.command()(up)
 for command in service.registered_commands:

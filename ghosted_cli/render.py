@@ -1,15 +1,19 @@
 """A finished job as a table or as JSON."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from ghosted_core.checkpoint.manifest import Manifest
-from ghosted_core.pipeline import JobResult
 from ghosted_core.recorder import Event, StageFinished
+
+if TYPE_CHECKING:
+    # Both bring torch, which takes seconds to import.
+    from ghosted_core.checkpoint.manifest import Manifest
+    from ghosted_core.pipeline import JobResult
 
 WEIGHTS_SUFFIX = ".safetensors"
 
@@ -19,7 +23,7 @@ def stages(events: Sequence[Event]) -> list[dict[str, Any]]:
     return [asdict(event) for event in events if isinstance(event, StageFinished)]
 
 
-def result_document(result: JobResult, events: Sequence[Event]) -> dict[str, Any]:
+def result_document(result: "JobResult", events: Sequence[Event]) -> dict[str, Any]:
     """What `--json` prints: the manifest, where the checkpoint is, and what the run took."""
     return {
         "path": str(result.path),
@@ -28,7 +32,7 @@ def result_document(result: JobResult, events: Sequence[Event]) -> dict[str, Any
     }
 
 
-def result_table(result: JobResult, events: Sequence[Event]) -> None:
+def result_table(result: "JobResult", events: Sequence[Event]) -> None:
     """Print what was done, what it cost and where it is."""
     console = Console(highlight=False)
     console.print(comparison(result.manifest))
@@ -37,9 +41,9 @@ def result_table(result: JobResult, events: Sequence[Event]) -> None:
     console.print(f"Checkpoint: {result.path}", markup=False, soft_wrap=True)
 
 
-def comparison(manifest: Manifest) -> Table:
+def comparison(manifest: "Manifest") -> Table:
     """Dense, pruned and repaired side by side."""
-    table = Table(title=f"{_name(manifest)}: layers {_ranges(manifest)} removed")
+    table = Table(title=f"{_name(manifest)}: layers {ranges(manifest.plan.removed)} removed")
     for heading in ("", "dense", "pruned", "repaired"):
         table.add_column(heading, justify="left" if not heading else "right")
     variants = ("dense", "pruned", "repaired")
@@ -50,7 +54,7 @@ def comparison(manifest: Manifest) -> Table:
     return table
 
 
-def fit_lines(manifest: Manifest) -> str:
+def fit_lines(manifest: "Manifest") -> str:
     """One line a boundary on the fit, and the share of the damage that is left."""
     lines = [_fit_line(fit) for fit in manifest.fits]
     ratio = manifest.metrics.get("damage_ratio")
@@ -92,24 +96,29 @@ def stage_table(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _name(manifest: Manifest) -> str:
+def _name(manifest: "Manifest") -> str:
     reference = manifest.source.reference
     return str(reference.get("id") or reference.get("alias") or reference.get("path"))
 
 
-def _ranges(manifest: Manifest) -> str:
-    return ", ".join(
-        str(start) if stop == start + 1 else f"{start}-{stop - 1}" for start, stop in manifest.plan.boundaries
-    )
+def ranges(layers: Iterable[int]) -> str:
+    """Layers as text: 3, 5-7."""
+    indices = sorted(layers)
+    # Within a run of neighbours, index minus rank is constant.
+    runs = [
+        [index for _, index in group]
+        for _, group in itertools.groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0])
+    ]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _layers(manifest: Manifest) -> tuple[str, str, str]:
+def _layers(manifest: "Manifest") -> tuple[str, str, str]:
     kept = str(len(manifest.plan.kept))
     count = len(manifest.operators)
     return str(manifest.source.layer_count), kept, f"{kept} + {count} operator{'s' * (count != 1)}"
 
 
-def _bytes(manifest: Manifest) -> tuple[str, str, str]:
+def _bytes(manifest: "Manifest") -> tuple[str, str, str]:
     written = sum(e.size_bytes for name, e in manifest.files.items() if name.endswith(WEIGHTS_SUFFIX))
     dense = manifest.source.parameters * written / manifest.parameters
     return f"{dense / 1e6:,.1f} MB", "", f"{written / 1e6:,.1f} MB"

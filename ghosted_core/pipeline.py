@@ -127,7 +127,7 @@ def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageSc
         supported=SUPPORTED,
     )
     # No weight is read for a job that cannot be.
-    _check_fit(spec, load_config(source))
+    check_fit(spec, load_config(source))
     scope.advance(1)
     model = load_model(source, dtype=spec.dtype, device=options.device)
     scope.advance(1)
@@ -144,8 +144,13 @@ def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageSc
     return Loaded(source, model, tokenizer, texts)
 
 
-def _check_fit(spec: JobSpec, config: PreTrainedConfig) -> None:
-    """What can be known to fail from the model's configuration."""
+def check_fit(spec: JobSpec, config: PreTrainedConfig) -> None:
+    """Return unless the job is known to fail from the model's configuration.
+
+    Raises:
+        UnsupportedModelError: layers of this model cannot be removed.
+        InvalidSpecError: what is asked for does not fit this model.
+    """
     family = family_of(config.model_type)
     check_configuration(config, family)
     check_applicable(spec.recovery, family)

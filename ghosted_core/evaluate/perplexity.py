@@ -19,7 +19,7 @@ class Perplexity:
     """exp of the mean negative log-likelihood of the predicted tokens, in nats.
 
     `standard_error` is that of the mean NLL, over windows; infinity or not-a-number of a broken
-    model is passed on as it is.
+    model is passed on as it is. `losses` has the mean NLL of each window.
     """
 
     value: float
@@ -27,6 +27,7 @@ class Perplexity:
     standard_error: float
     windows: int
     predicted_tokens: int
+    losses: tuple[float, ...] = ()
 
 
 @torch.no_grad()
@@ -61,6 +62,7 @@ def _summary(losses: Tensor, predicted: int) -> Perplexity:
         standard_error=spread / math.sqrt(len(losses)),
         windows=len(losses),
         predicted_tokens=predicted,
+        losses=tuple(losses.tolist()),
     )
 
 

@@ -1,0 +1,154 @@
+"""`ghosted plan`: what a job would remove and why, and what it needs, without writing anything."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ghosted_cli.compress import RECOVERY_NAMES, Cache, Device, Json, Layers, Model, Revision, Strategy
+from ghosted_cli.exits import exit_codes
+from ghosted_cli.render import ranges
+from ghosted_cli.request import (
+    cache_folder,
+    job_spec,
+    model_reference,
+    strategy_choice,
+    text_reference,
+    without_none,
+)
+from ghosted_cli.scores import score_lines
+from ghosted_cli.working import working
+
+if TYPE_CHECKING:
+    from ghosted_core.criteria import LayerScores
+    from ghosted_core.estimate import Estimate
+    from ghosted_core.preview import Preview
+
+MEGA = 1e6
+
+
+def plan(
+    model: Model,
+    layers: Layers = None,
+    remove: Annotated[str | None, typer.Option(help="Which layers instead: 3,5,8-12 (from 0).")] = None,
+    strategy: Strategy = "streamline",
+    recovery: Annotated[str, typer.Option(help=f"How cuts are repaired: {RECOVERY_NAMES}.")] = "ghosted",
+    revision: Revision = None,
+    calibration: Annotated[str | None, typer.Option(help="Text file or alias to score on.")] = None,
+    sequences: Annotated[int | None, typer.Option(help="Calibration windows.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(help="Tokens in a window.")] = None,
+    held_out: Annotated[int | None, typer.Option(help="Further windows to test the fit on.")] = None,
+    windows: Annotated[int | None, typer.Option(help="Evaluation windows.")] = None,
+    no_evaluation: Annotated[bool, typer.Option("--no-evaluation", help="Do not evaluate.")] = False,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of the choice of text.")] = 0,
+    device: Device = "auto",
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Say what `compress` would remove from MODEL and why, and what it needs. Writes nothing."""
+    with exit_codes(as_json=as_json):
+        text = {
+            "dataset": text_reference(calibration),
+            "sequences": sequences,
+            "sequence_length": sequence_length,
+            "held_out_sequences": held_out,
+            "seed": seed,
+        }
+        spec = job_spec(
+            {
+                "model": model_reference(model, revision),
+                "strategy": strategy_choice(strategy, remove),
+                "layers": layers,
+                "recovery": recovery,
+                "calibration": without_none(text),
+                "evaluation": None if no_evaluation else without_none({"windows": windows}),
+                "dtype": dtype,
+            }
+        )
+        from ghosted_core.preview import preview
+
+        with working(cache_folder(cache), device) as place:
+            found = preview(spec, place)
+        if as_json:
+            typer.echo(json.dumps(plan_document(found), allow_nan=False))
+        else:
+            _print(found)
+
+
+def plan_document(found: "Preview") -> dict[str, Any]:
+    """What `--json` prints."""
+    estimated = asdict(found.estimate)
+    for part, value in (("memory", found.estimate.memory), ("disk", found.estimate.disk)):
+        estimated[part]["peak_bytes"] = value.peak_bytes
+    return {
+        "model": asdict(found.model),
+        "removed": found.plan.removed,
+        "kept": found.plan.kept,
+        "boundaries": [(b.start, b.stop) for b in found.plan.boundaries],
+        "scores": asdict(found.scores),
+        "estimate": estimated,
+    }
+
+
+def _print(found: "Preview") -> None:
+    console = Console(highlight=False)
+    removed = found.plan.removed
+    console.print(
+        f"Would remove {len(removed)} of {found.model.layer_count} layers: {ranges(removed)}", soft_wrap=True
+    )
+    console.print("\n".join(_reasons(found.scores)), markup=False, soft_wrap=True)
+    console.print(_sizes(found.estimate))
+    console.print(_needs(found.estimate))
+    console.print(
+        "Estimated from sizes, without libraries or what a layer needs while it runs. Nothing was written.",
+        soft_wrap=True,
+    )
+
+
+def _reasons(scores: "LayerScores") -> list[str]:
+    lines = [score_lines(scores)]
+    if scores.steps:
+        steps = ", ".join(f"{layer} ({score:.6g})" for layer, score in scores.steps)
+        lines.append(f"Removed one after another: {steps}")
+    if scores.ties:
+        lines.append(f"As good as the last one chosen, and kept: {ranges(scores.ties)}")
+    if scores.protected:
+        lines.append(f"Never removed by this criterion: {ranges(scores.protected)}")
+    return lines
+
+
+def _sizes(estimated: "Estimate") -> Table:
+    table = Table()
+    for heading in ("", "before", "after"):
+        table.add_column(heading, justify="right" if heading else "left")
+    table.add_row("parameters", f"{estimated.parameters_before:,}", f"{estimated.parameters_after:,}")
+    table.add_row("of them operators", "", f"{estimated.operator_parameters:,}")
+    table.add_row(f"bytes ({estimated.dtype})", _size(estimated.bytes_before), _size(estimated.bytes_after))
+    return table
+
+
+def _needs(estimated: "Estimate") -> Table:
+    memory, disk = estimated.memory, estimated.disk
+    table = Table()
+    table.add_column("needed")
+    table.add_column("bytes", justify="right")
+    for name, value in (
+        ("memory: weights", memory.weights_bytes),
+        ("+ while scoring", memory.scoring_bytes),
+        ("+ while calibrating", memory.calibration_bytes),
+        ("  of them statistics", memory.statistics_bytes),
+        ("+ while evaluating", memory.evaluation_bytes),
+        ("memory at least", memory.peak_bytes),
+        ("disk: checkpoint", disk.checkpoint_bytes),
+        ("+ activations meanwhile", disk.scratch_bytes),
+    ):
+        table.add_row(name, _size(value))
+    return table
+
+
+def _size(value: int) -> str:
+    return f"{value / MEGA:,.1f} MB"

@@ -1,0 +1,222 @@
+"""Two models side by side: quality on the same windows, size, speed."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ghosted_core.checkpoint.guard import check_directory
+from ghosted_core.checkpoint.load import load_tokenizer
+from ghosted_core.checkpoint.manifest import MANIFEST_NAME, Manifest, read_manifest
+from ghosted_core.checkpoint.patched import load_patched
+from ghosted_core.checkpoint.source import ModelSource
+from ghosted_core.checkpoint.write import unique_tensors
+from ghosted_core.data import Documents, Part, Windows, batches, read_documents, token_windows
+from ghosted_core.errors import InvalidSpecError
+from ghosted_core.evaluate.perplexity import Perplexity, perplexity
+from ghosted_core.evaluate.speed import Speed, speeds
+from ghosted_core.meter import ProcessMeter
+from ghosted_core.model.families import SUPPORTED
+from ghosted_core.recorder import Stage, stage
+from ghosted_core.spec import LocalModel, ModelReference, TextReference
+from ghosted_core.workplace import Workplace
+
+USUAL_LENGTH = 2048
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is measured, on what. `length` None: 2048 tokens, or as many as both models read."""
+
+    dataset: TextReference
+    windows: int = 16
+    length: int | None = None
+    seed: int = 0
+    prompt_tokens: int = 128
+    new_tokens: int = 32
+    rounds: int = 5
+    dtype: str = "auto"
+
+
+@dataclass(frozen=True)
+class Side:
+    """What was found of one model. `bytes_in_memory` are those of its weights, tied ones once."""
+
+    name: str
+    architecture: str
+    dtype: str
+    parameters: int
+    bytes_on_disk: int
+    bytes_in_memory: int
+    perplexity: Perplexity
+    speed: Speed
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides; `nll_difference` is the mean over windows of B's NLL less A's, in nats a token.
+
+    Its standard error is that of differences on the same windows, smaller than those of either side.
+    """
+
+    a: Side
+    b: Side
+    nll_difference: float
+    nll_difference_standard_error: float
+    text: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Opened:
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    bytes_on_disk: int
+    calibrated_on: str | None
+
+
+def compare(
+    first: ModelReference, second: ModelReference, question: Question, place: Workplace
+) -> Comparison:
+    """Measure both models in one run; a reference to a folder of ours is loaded as such.
+
+    Raises:
+        InvalidSpecError: their tokenizers differ, so perplexities cannot be compared, or a window
+            is longer than one of them reads.
+        GhostedError: a model or the text cannot be used.
+    """
+    meter = ProcessMeter(torch.device(place.device))
+    with stage(Stage.LOAD, place.recorder, meter, unit="steps", total=3) as scope:
+        sides = []
+        for reference in (first, second):
+            sides.append(_open(reference, question.dtype, place))
+            scope.advance(1)
+        windows = _windows(question, sides, place)
+        scope.advance(1)
+    with stage(Stage.EVALUATE, place.recorder, meter, total=2 * windows.tokens.numel()) as scope:
+        found = [perplexity(side.model, scope.track(batches(windows))) for side in sides]
+    turns = 2 * (question.rounds + 1)
+    with stage(Stage.EVALUATE, place.recorder, meter, unit="speed runs", total=turns) as scope:
+        measured = _speeds(sides, windows, question, scope.advance)
+    a, b = (_side(*parts) for parts in zip(sides, found, measured, strict=True))
+    difference, error = paired_difference(found[0].losses, found[1].losses)
+    return Comparison(a, b, difference, error, windows.description)
+
+
+def paired_difference(first: tuple[float, ...], second: tuple[float, ...]) -> tuple[float, float]:
+    """Mean of second - first, window by window, and the mean's standard error (NaN for one window)."""
+    differences = torch.tensor(second, dtype=torch.float64) - torch.tensor(first, dtype=torch.float64)
+    spread = float(differences.std(correction=1)) if len(differences) > 1 else math.nan
+    return float(differences.mean()), spread / math.sqrt(len(differences))
+
+
+def is_checkpoint(reference: ModelReference) -> bool:
+    """Whether it is a folder that `compress` made."""
+    return isinstance(reference, LocalModel) and (Path(reference.path) / MANIFEST_NAME).is_file()
+
+
+def _open(reference: ModelReference, dtype: str, place: Workplace) -> _Opened:
+    if isinstance(reference, LocalModel) and is_checkpoint(reference):
+        return _open_checkpoint(Path(reference.path), dtype, place)
+    source = place.source(reference)
+    model = place.model(source, dtype)
+    return _Opened(_name(reference), model, load_tokenizer(source), _source_bytes(source), None)
+
+
+def _open_checkpoint(folder: Path, dtype: str, place: Workplace) -> _Opened:
+    manifest = read_manifest(folder)
+    model = load_patched(folder, device=place.device, dtype=dtype)
+    # Its files are checked by now, and its tokenizer is read like that of any local folder.
+    source = ModelSource(LocalModel(path=str(folder)), folder, "directory", None, "")
+    size = sum(e.size_bytes for name, e in manifest.files.items() if name.endswith(".safetensors"))
+    return _Opened(folder.name, model, load_tokenizer(source), size, _fingerprint(manifest))
+
+
+def _fingerprint(manifest: Manifest) -> str | None:
+    """Of the text that the checkpoint was calibrated on."""
+    return (manifest.calibration or {}).get("fingerprint")
+
+
+def _name(reference: ModelReference) -> str:
+    if isinstance(reference, LocalModel):
+        return Path(reference.path).name
+    return str(getattr(reference, "id", None) or getattr(reference, "alias", ""))
+
+
+def _source_bytes(source: ModelSource) -> int:
+    if source.form == "gguf":
+        return source.path.stat().st_size
+    checked = check_directory(source.path, supported=SUPPORTED)
+    return sum((source.path / name).stat().st_size for name in checked.weight_files)
+
+
+def _windows(question: Question, sides: list[_Opened], place: Workplace) -> Windows:
+    documents = read_documents(question.dataset, catalog=place.catalog, cache=place.cache, log=place.log)
+    length = _length(question, sides)
+    part = _part(documents, sides)
+    first, second = (_tokens(documents, side, question, length, part) for side in sides)
+    if not torch.equal(first.tokens, second.tokens):
+        raise InvalidSpecError(
+            "The tokenizers of the two models make different tokens of the same text, so their "
+            "perplexities cannot be compared.",
+            advice="Compare a model with what was made of it, or two models with one tokenizer.",
+        )
+    return first
+
+
+def _tokens(documents: Documents, side: _Opened, question: Question, length: int, part: Part) -> Windows:
+    return token_windows(
+        documents,
+        side.tokenizer,
+        length=length,
+        count=question.windows,
+        seed=question.seed,
+        part=part,
+        vocab_size=side.model.config.get_text_config().vocab_size,
+    )
+
+
+def _part(documents: Documents, sides: list[_Opened]) -> Part:
+    """A set that a side was calibrated on is used only where calibration never looks."""
+    return "evaluation" if documents.fingerprint in {side.calibrated_on for side in sides} else "all"
+
+
+def _length(question: Question, sides: list[_Opened]) -> int:
+    texts = (side.model.config.get_text_config() for side in sides)
+    limit = min(getattr(text, "max_position_embeddings", None) or USUAL_LENGTH for text in texts)
+    wanted = question.length or min(limit, USUAL_LENGTH)
+    if max(wanted, question.prompt_tokens + question.new_tokens) > limit:
+        raise InvalidSpecError(
+            f"A window of {wanted} tokens, or {question.prompt_tokens} + {question.new_tokens} to measure "
+            f"speed, is more than the {limit} tokens that both models read.",
+            advice="Choose shorter windows, prompts or continuations.",
+        )
+    return wanted
+
+
+def _speeds(
+    sides: list[_Opened], windows: Windows, question: Question, advance: Callable[[int], None]
+) -> list[Speed]:
+    """Of each side, on the first tokens of the text."""
+    prompt = windows.tokens.flatten()[None, : question.prompt_tokens]
+    models = {str(index): side.model for index, side in enumerate(sides)}
+    found = speeds(models, prompt, new_tokens=question.new_tokens, rounds=question.rounds, advance=advance)
+    return list(found.values())
+
+
+def _side(opened: _Opened, found: Perplexity, speed: Speed) -> Side:
+    model = opened.model
+    return Side(
+        name=opened.name,
+        architecture=type(model).__name__,
+        dtype=str(model.dtype).removeprefix("torch."),
+        parameters=model.num_parameters(),
+        bytes_on_disk=opened.bytes_on_disk,
+        bytes_in_memory=sum(tensor.nbytes for tensor in unique_tensors(model).values()),
+        perplexity=found,
+        speed=speed,
+    )
