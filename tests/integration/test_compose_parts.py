@@ -122,6 +122,8 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
     pairs = zip(("master", "volume", "filer", "s3"), ports[::2], ports[1::2], strict=True)
     # The last of two equal options counts.
     moved = [f"-dir={folder}/data", f"-s3.ip.bind={LOOPBACK}"]
+    # Sockets that it would otherwise leave in the system's temporary folder.
+    moved += [f"-{role}.localSocket={folder}/{role}.sock" for role in ("filer", "s3")]
     for role, http, grpc in pairs:
         moved += [f"-{role}.port={http}", f"-{role}.port.grpc={grpc}"]
     weed = first(Programs.search().weed, "S3 (weed)")
