@@ -122,7 +122,7 @@ def _reload(out: Path, console: Console) -> None:
         raise CheckpointError(f"The fresh process could not verify it: {finished.stdout or finished.stderr}")
     console.print("Reloaded in a fresh process: files, weights and logits are as written. It says:")
     for prompt, continuation in json.loads(finished.stdout)["continuations"].items():
-        console.print(f"  {prompt}{harmless(' '.join(continuation.split()))}", markup=False, soft_wrap=True)
+        console.print(f"  {prompt} {harmless(' '.join(continuation.split()))}", markup=False, soft_wrap=True)
 
 
 def _verdict(ratio: float | None, console: Console) -> None:
