@@ -46,7 +46,7 @@ test: setup
 	$(BIN)/python -m pytest
 
 test-unit: setup
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest tests/unit -m "not real"
 
 test-gpu: setup
 	$(BIN)/python -m pytest tests/gpu
