@@ -74,7 +74,7 @@ def test_paths_in_settings_are_refused(tmp_path: Path, name: str, key: str, path
 
 def test_a_path_that_nobody_opens_passes(tmp_path: Path) -> None:
     """Older tokenizers carry their maker's cache path in a field without effect."""
-    settings = json.dumps({"special_tokens_map_file": "/home/somebody/.cache/x", "tokenizer_file": None}).encode()
+    settings = json.dumps({"special_tokens_map_file": "/home/me/.cache/x", "tokenizer_file": None}).encode()
     check_directory(write_files(tmp_path, {**tiny_files(), "tokenizer_config.json": settings}))
 
 
