@@ -11,6 +11,7 @@ from ghosted_cli.exits import exit_codes
 from ghosted_cli.progress import progress_recorder
 from ghosted_cli.request import (
     cache_folder,
+    calibration_choice,
     job_spec,
     model_reference,
     strategy_choice,
@@ -34,20 +35,29 @@ Strategy = Annotated[
     ),
 ]
 Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of a Hub model.")]
+Remove = Annotated[str | None, typer.Option(help="Which layers instead: 3,5,8-12 (from 0).")]
+Sequences = Annotated[int | None, typer.Option(help="Calibration windows.")]
+SequenceLength = Annotated[int | None, typer.Option(help="Tokens in a window.")]
+HeldOut = Annotated[int | None, typer.Option(help="Further windows to test the fit on.")]
+Windows = Annotated[int | None, typer.Option(help="Evaluation windows.")]
+Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
+Seed = Annotated[int, typer.Option(help="Seed of the choice of text.")]
+Recovery = Annotated[str, typer.Option(help=f"How cuts are repaired: {RECOVERY_NAMES}.")]
+NoEvaluation = Annotated[bool, typer.Option("--no-evaluation", help="Do not evaluate.")]
 
 
 def compress(
     model: Model,
     out: Annotated[Path, typer.Option(help="Folder to write; must not exist or be empty.")],
     layers: Layers = None,
-    remove: Annotated[str | None, typer.Option(help="Which layers instead: 3,5,8-12 (from 0).")] = None,
+    remove: Remove = None,
     strategy: Strategy = "streamline",
-    recovery: Annotated[str, typer.Option(help=f"How cuts are repaired: {RECOVERY_NAMES}.")] = "ghosted",
+    recovery: Recovery = "ghosted",
     revision: Revision = None,
     calibration: Annotated[str | None, typer.Option(help="Text file or alias to calibrate on.")] = None,
-    sequences: Annotated[int | None, typer.Option(help="Calibration windows.")] = None,
-    sequence_length: Annotated[int | None, typer.Option(help="Tokens in a window.")] = None,
-    held_out: Annotated[int | None, typer.Option(help="Further windows to test the fit on.")] = None,
+    sequences: Sequences = None,
+    sequence_length: SequenceLength = None,
+    held_out: HeldOut = None,
     weighting: Annotated[str | None, typer.Option(help="uniform, skip_first or inverse_norm.")] = None,
     ridge: Annotated[
         str | None, typer.Option(help="Added to the diagonal of X'X: a number, or auto.")
@@ -55,10 +65,10 @@ def compress(
     solver: Annotated[str | None, typer.Option(help="cholesky or truncated.")] = None,
     fit: Annotated[str | None, typer.Option(help="Several cuts: dense or sequential.")] = None,
     evaluation: Annotated[str | None, typer.Option(help="Text file or alias to evaluate on.")] = None,
-    windows: Annotated[int | None, typer.Option(help="Evaluation windows.")] = None,
-    no_evaluation: Annotated[bool, typer.Option("--no-evaluation", help="Do not evaluate.")] = False,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of the choice of text.")] = 0,
+    windows: Windows = None,
+    no_evaluation: NoEvaluation = False,
+    dtype: Dtype = "auto",
+    seed: Seed = 0,
     device: Device = "auto",
     cache: Cache = None,
     as_json: Json = False,
@@ -73,15 +83,7 @@ def compress(
                 "recovery": without_none(
                     {"name": recovery, "weighting": weighting, "ridge": ridge, "solver": solver, "fit": fit}
                 ),
-                "calibration": without_none(
-                    {
-                        "dataset": text_reference(calibration),
-                        "sequences": sequences,
-                        "sequence_length": sequence_length,
-                        "held_out_sequences": held_out,
-                        "seed": seed,
-                    }
-                ),
+                "calibration": calibration_choice(calibration, sequences, sequence_length, held_out, seed),
                 "evaluation": _evaluation(text_reference(evaluation), windows, no_evaluation),
                 "dtype": dtype,
             }

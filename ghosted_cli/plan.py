@@ -8,15 +8,32 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ghosted_cli.compress import RECOVERY_NAMES, Cache, Device, Json, Layers, Model, Revision, Strategy
+from ghosted_cli.compress import (
+    Cache,
+    Device,
+    Dtype,
+    HeldOut,
+    Json,
+    Layers,
+    Model,
+    NoEvaluation,
+    Recovery,
+    Remove,
+    Revision,
+    Seed,
+    SequenceLength,
+    Sequences,
+    Strategy,
+    Windows,
+)
 from ghosted_cli.exits import exit_codes
 from ghosted_cli.render import ranges
 from ghosted_cli.request import (
     cache_folder,
+    calibration_choice,
     job_spec,
     model_reference,
     strategy_choice,
-    text_reference,
     without_none,
 )
 from ghosted_cli.scores import score_lines
@@ -33,38 +50,31 @@ MEGA = 1e6
 def plan(
     model: Model,
     layers: Layers = None,
-    remove: Annotated[str | None, typer.Option(help="Which layers instead: 3,5,8-12 (from 0).")] = None,
+    remove: Remove = None,
     strategy: Strategy = "streamline",
-    recovery: Annotated[str, typer.Option(help=f"How cuts are repaired: {RECOVERY_NAMES}.")] = "ghosted",
+    recovery: Recovery = "ghosted",
     revision: Revision = None,
     calibration: Annotated[str | None, typer.Option(help="Text file or alias to score on.")] = None,
-    sequences: Annotated[int | None, typer.Option(help="Calibration windows.")] = None,
-    sequence_length: Annotated[int | None, typer.Option(help="Tokens in a window.")] = None,
-    held_out: Annotated[int | None, typer.Option(help="Further windows to test the fit on.")] = None,
-    windows: Annotated[int | None, typer.Option(help="Evaluation windows.")] = None,
-    no_evaluation: Annotated[bool, typer.Option("--no-evaluation", help="Do not evaluate.")] = False,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of the choice of text.")] = 0,
+    sequences: Sequences = None,
+    sequence_length: SequenceLength = None,
+    held_out: HeldOut = None,
+    windows: Windows = None,
+    no_evaluation: NoEvaluation = False,
+    dtype: Dtype = "auto",
+    seed: Seed = 0,
     device: Device = "auto",
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
     """Say what `compress` would remove from MODEL and why, and what it needs. Writes nothing."""
     with exit_codes(as_json=as_json):
-        text = {
-            "dataset": text_reference(calibration),
-            "sequences": sequences,
-            "sequence_length": sequence_length,
-            "held_out_sequences": held_out,
-            "seed": seed,
-        }
         spec = job_spec(
             {
                 "model": model_reference(model, revision),
                 "strategy": strategy_choice(strategy, remove),
                 "layers": layers,
                 "recovery": recovery,
-                "calibration": without_none(text),
+                "calibration": calibration_choice(calibration, sequences, sequence_length, held_out, seed),
                 "evaluation": None if no_evaluation else without_none({"windows": windows}),
                 "dtype": dtype,
             }

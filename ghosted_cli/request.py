@@ -74,6 +74,21 @@ def strategy_names() -> str:
     return ", ".join(form.model_fields["name"].default for form in STRATEGIES if form is not Explicit)
 
 
+def calibration_choice(
+    dataset: str | None, sequences: int | None, sequence_length: int | None, held_out: int | None, seed: int
+) -> dict[str, Any]:
+    """The calibration part of a spec; what was not given is left to its defaults."""
+    return without_none(
+        {
+            "dataset": text_reference(dataset),
+            "sequences": sequences,
+            "sequence_length": sequence_length,
+            "held_out_sequences": held_out,
+            "seed": seed,
+        }
+    )
+
+
 def without_none(values: dict[str, Any]) -> dict[str, Any]:
     """The options that were given; the spec has the defaults of the others."""
     return {key: value for key, value in values.items() if value is not None}
