@@ -135,7 +135,7 @@ def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageSc
     texts = read_texts(
         spec,
         tokenizer,
-        vocab_size=model.config.vocab_size,
+        vocab_size=model.config.get_text_config().vocab_size,
         catalog=options.catalog,
         cache=options.cache,
         log=log,
@@ -154,7 +154,8 @@ def check_fit(spec: JobSpec, config: PreTrainedConfig) -> None:
     family = family_of(config.model_type)
     check_configuration(config, family)
     check_applicable(spec.recovery, family)
-    layer_count = config.num_hidden_layers
+    text = config.get_text_config()
+    layer_count = text.num_hidden_layers
     count = spec.removal_count(layer_count)
     if count >= layer_count:
         raise InvalidSpecError(
@@ -162,7 +163,7 @@ def check_fit(spec: JobSpec, config: PreTrainedConfig) -> None:
             advice=f"Remove between 1 and {layer_count - 1} layers.",
         )
     criterion_for(spec.strategy).candidates(count, layer_count)
-    limit = getattr(config, "max_position_embeddings", None)
+    limit = getattr(text, "max_position_embeddings", None)
     wanted = max(spec.calibration.sequence_length, (spec.evaluation and spec.evaluation.sequence_length) or 0)
     if limit is not None and wanted > limit:
         raise InvalidSpecError(
