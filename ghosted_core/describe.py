@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from ghosted_core.checkpoint.load import load_config
 from ghosted_core.checkpoint.quiet import quiet_transformers
@@ -32,13 +32,15 @@ class ModelDescription:
     fingerprint: str
 
 
-def describe(source: ModelSource) -> ModelDescription:
+def describe(source: ModelSource, config: PreTrainedConfig | None = None) -> ModelDescription:
     """The description of `source`; the model is built without storage to count its parameters.
+
+    `config` is that of `load_config`, read anew where it is not given (of a GGUF file that takes long).
 
     Raises:
         UnsupportedModelError: the architecture is not in the families table.
     """
-    config = load_config(source)
+    config = config if config is not None else load_config(source)
     family = family_of(config.model_type)
     check_configuration(config, family)
     text = config.get_text_config()
