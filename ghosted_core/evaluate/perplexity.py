@@ -12,8 +12,9 @@ from transformers import PreTrainedModel
 
 from ghosted_core.evaluate.side_by_side import SideBySide
 
-# Positions whose logits are widened to float32 at once; bounds memory to this x vocabulary floats.
-CHUNK_POSITIONS = 256
+# Positions whose logits are widened to float32 at once: bounds memory to this x vocabulary floats, which
+# should stay in a processor's cache (256 took four times as long as 64, a vocabulary of 49,152).
+CHUNK_POSITIONS = 64
 
 
 @dataclass(frozen=True)
