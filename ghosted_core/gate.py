@@ -67,20 +67,18 @@ class Verdict:
         return QualityGateError("; ".join(str(miss) for miss in self.misses) + ".")
 
 
-def judge(gate: Iterable[Bound], figures: Mapping[str, float], artifact: str) -> Verdict:
-    """Whether the `figures` keep the bounds; `artifact` is the variant that the job delivers.
+def judge(
+    gate: Iterable[Bound], measured: Mapping[str, float], derived: Mapping[str, float], artifact: str
+) -> Verdict:
+    """Whether a job's figures keep the bounds; `artifact` is the variant that the job delivers.
 
-    Figures are named METRIC_VARIANT; those of the dense model and of the artifact have to be finite,
-    bounded or not. One that a bound names and nobody measured is a miss.
+    Figures are named METRIC_VARIANT. Those that were `measured` have to be finite, bounded or not; what
+    is `derived` from them may be undefined. One that a bound names and nobody measured is a miss.
     """
-    checks = [_finite(name) for name, value in figures.items() if _matters(name, artifact, value)]
+    checks = [_finite(name) for name, value in measured.items() if not math.isfinite(value)]
     for bound in gate:
-        checks += _checks(bound, figures, artifact)
+        checks += _checks(bound, {**derived, **measured}, artifact)
     return Verdict(tuple(checks))
-
-
-def _matters(name: str, artifact: str, value: float) -> bool:
-    return name.endswith((f"_{artifact}", f"_{DENSE}")) and not math.isfinite(value)
 
 
 def _finite(name: str) -> Check:

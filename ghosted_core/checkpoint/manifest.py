@@ -65,7 +65,8 @@ class Probe(Record):
 class Manifest(Record):
     """The whole of `ghosted.json`; `files` covers every other file of the checkpoint.
 
-    `spec` is the public form of the job's spec, `spec_digest` the digest of the spec itself.
+    `spec` is the public form of the job's spec, `spec_digest` the digest of the spec itself. `details`
+    says of metrics on what they were measured and how exactly; `gate` how the result was judged.
     """
 
     format: Literal[1] = 1
@@ -77,7 +78,10 @@ class Manifest(Record):
     fits: tuple[dict[str, Any], ...]
     calibration: dict[str, Any] | None
     evaluation: dict[str, Any] | None
+    corpora: dict[str, dict[str, Any]] = {}
     metrics: dict[str, float | None]
+    details: dict[str, dict[str, Any]] = {}
+    gate: dict[str, Any] | None = None
     generations: dict[str, dict[str, str]]
     parameters: int
     dtype: str

@@ -73,9 +73,7 @@ class BoundedModel(HFLM):  # type: ignore[misc]
     Logits take batch x length x vocabulary x 4 bytes. The longest request decides the length.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, logit_bytes: int
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, logit_bytes: int) -> None:
         super().__init__(pretrained=model, tokenizer=tokenizer, batch_size=1, backend="causal")
         self._bound = logit_bytes
         self._rows = model.config.get_text_config().vocab_size
@@ -159,10 +157,10 @@ def _with_files(entry: Any, name: str, data: Path) -> tuple[dict[str, Any], dict
     files = local_files(data, name, settings["dataset_path"], settings.get("dataset_name"))
     settings["dataset_path"] = files.kind
     settings["dataset_name"] = None
-    settings["dataset_kwargs"] = {"data_files": {split: list(map(str, paths)) for split, paths in files.splits}}
-    known = {split for split, _ in files.splits}
+    data_files = {split: [str(path) for path in paths] for split, paths in files.splits}
+    settings["dataset_kwargs"] = {"data_files": data_files}
     for key in SPLITS:
-        if settings.get(key) not in known:
+        if settings.get(key) not in data_files:
             # Left in, the harness looks for it even where it is not needed.
             settings.pop(key, None)
     return settings, {"files": files.fingerprints}
@@ -175,14 +173,18 @@ def _figures(name: str, figures: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
         if not separator or metric.endswith("_stderr") or not isinstance(value, int | float):
             continue
         error = figures.get(f"{metric}_stderr,{form}")
-        known = isinstance(error, int | float) and math.isfinite(error)
         full = metric if form == "none" else f"{metric}_{form}"
         yield {
             "task": name,
             "metric": full,
             "value": float(value),
-            "standard_error": float(error) if known else None,
+            "standard_error": _finite(error),
         }
+
+
+def _finite(value: Any) -> float | None:
+    """The harness says N/A where it knows no standard error."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _detail(loaded: LoadedTask, name: str, found: Mapping[str, Any]) -> dict[str, Any]:

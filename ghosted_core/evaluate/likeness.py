@@ -94,6 +94,7 @@ def likenesses(
                 reference = logits
             else:
                 _compare(reference, logits, windows[name])
+            del logits  # Else they would still be there while the next ones are made.
             advance(batch.numel())
         predicted += predicted_tokens(batch)
     return {name: found.found(predicted) for name, found in windows.items()}
@@ -115,7 +116,7 @@ def _window_likeness(
 ) -> tuple[float, float]:
     """Mean KL(dense || other) and share of equal first choices, over the positions of one window."""
     divergence, equal = 0.0, 0
-    for first, second in zip(dense.split(CHUNK_POSITIONS), other.split(CHUNK_POSITIONS), strict=True):
+    for first, second in zip(_chunks(dense), _chunks(other), strict=True):
         expected, found = first.float().log_softmax(-1), second.float().log_softmax(-1)
         probabilities = expected.exp()
         # Tokens that a model rules out: 0 ln 0 = 0.
@@ -123,3 +124,7 @@ def _window_likeness(
         divergence += float(terms.sum())
         equal += int((first.argmax(-1) == second.argmax(-1)).sum())
     return divergence / len(dense), equal / len(dense)
+
+
+def _chunks(logits: Tensor) -> tuple[Tensor, ...]:
+    return torch.split(logits, CHUNK_POSITIONS)

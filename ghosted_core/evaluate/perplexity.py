@@ -60,6 +60,7 @@ def perplexities(
     for batch in batches:
         for name, logits in side_by_side.logits(batch):
             losses[name] += losses_of(logits, batch)
+            del logits  # Else they would still be there while the next ones are made.
             advance(batch.numel())
         predicted += predicted_tokens(batch)
     return {name: summary(found, predicted) for name, found in losses.items()}

@@ -36,7 +36,10 @@ class SideBySide:
         tokens = batch.to(self._device)
         shared = self._stream.read(tokens, sorted(set(self._depths.values())))
         for name, model in self._models.items():
-            depth = self._depths[name]
-            with self._skippers[name].entering(depth, shared[depth]):
-                logits = model(input_ids=tokens, use_cache=False).logits
-            yield name, logits
+            # Not kept in a name here: whoever asks decides how long they live.
+            yield name, self._run(name, model, tokens, shared[self._depths[name]])
+
+    def _run(self, name: str, model: PreTrainedModel, tokens: Tensor, state: Tensor) -> Tensor:
+        with self._skippers[name].entering(self._depths[name], state):
+            logits: Tensor = model(input_ids=tokens, use_cache=False).logits
+        return logits

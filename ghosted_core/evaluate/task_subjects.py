@@ -17,9 +17,7 @@ CORRECTION = "correction"
 REPLACED = "replaced"
 
 
-def save_repair(
-    path: Path, corrections: Mapping[Boundary, Tensor], replaced: Mapping[str, Tensor]
-) -> None:
+def save_repair(path: Path, corrections: Mapping[Boundary, Tensor], replaced: Mapping[str, Tensor]) -> None:
     """The repair lies in a safetensors file, to be read by `load_subject`."""
     tensors = {f"{CORRECTION}.{b.start}.{b.stop}": value for b, value in corrections.items()}
     tensors |= {f"{REPLACED}.{name}": value for name, value in replaced.items()}
@@ -61,5 +59,3 @@ def _read_repair(path: Path) -> tuple[dict[Boundary, Tensor], dict[str, Tensor]]
         else:
             replaced[rest] = tensor
     return corrections, replaced
-
-

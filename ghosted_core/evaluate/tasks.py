@@ -4,10 +4,10 @@ import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
 from pydantic import ValidationError
@@ -105,7 +105,7 @@ def _absolute(folder: Path | None) -> Path | None:
 def _started(request: TaskRequest, place: TaskPlace) -> Iterator[Iterator[Ready | Progress | Score]]:
     place.scratch.mkdir(parents=True, exist_ok=True)
     with (
-        tempfile.TemporaryDirectory(dir=place.scratch, prefix=".tasks-", ignore_cleanup_errors=True) as folder,
+        TemporaryDirectory(dir=place.scratch, prefix=".tasks-", ignore_cleanup_errors=True) as folder,
         (Path(folder) / "log").open("w+b") as log,
         _process(Path(folder), log) as process,
     ):

@@ -77,6 +77,16 @@ class JobSpec(Frozen):
         # The validator above made sure that there is an amount; 0 is for the type checker.
         return resolve_amount(self.layers or 0, layer_count)
 
+    @property
+    def longest_window(self) -> int:
+        """Tokens in the longest window that the model has to read."""
+        evaluation = self.evaluation
+        lengths = [self.calibration.sequence_length]
+        if evaluation is not None:
+            lengths += [evaluation.sequence_length or 0]
+            lengths += [corpus.sequence_length or 0 for corpus in evaluation.corpora]
+        return max(lengths)
+
     def public(self) -> "JobSpec":
         """The spec as it may travel inside an artifact: of local paths only the names are left."""
         fields = self.model_dump(mode="json")
