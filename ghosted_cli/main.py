@@ -5,6 +5,7 @@ import typer
 from ghosted_cli.compare import compare
 from ghosted_cli.compress import compress
 from ghosted_cli.demo import demo
+from ghosted_cli.evaluate import evaluate
 from ghosted_cli.inspect import inspect, verify
 from ghosted_cli.plan import plan
 from ghosted_cli.service_commands import app as service
@@ -21,6 +22,7 @@ app.command()(compress)
 app.command()(plan)
 app.command()(inspect)
 app.command()(compare)
+app.command()(evaluate)
 app.command()(verify)
 app.command()(up)
 for command in service.registered_commands:

@@ -26,6 +26,7 @@ from ghosted_core.quality import Candidates, Repair, evaluate, verdict
 from ghosted_core.recorder import Logged, Recorder, Stage, StageScope, stage
 from ghosted_core.recovery import Outcome, RecoveryOperator, check_applicable
 from ghosted_core.recovery.folding import folded_tensors
+from ghosted_core.report_html import report_files
 from ghosted_core.room import require_room
 from ghosted_core.scoring import score_layers
 from ghosted_core.spec import JobSpec
@@ -110,7 +111,8 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
         raise judged.error()
     with stage(Stage.SAVE, recorder, meter, unit="steps", total=1) as scope:
         manifest = report.manifest(spec, loaded, scores, plan, outcomes, result, measured, judged)
-        manifest = write_checkpoint(result, loaded.source, manifest, options.out)
+        documents = report_files(manifest)
+        manifest = write_checkpoint(result, loaded.source, manifest, options.out, documents)
         scope.advance(1)
     if not judged.passed:
         raise judged.error()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ghosted_core.checkpoint.licence import source_licence
 from ghosted_core.checkpoint.manifest import Manifest, PlanRecord, SourceRecord, probe
 from ghosted_core.criteria import LayerScores
 from ghosted_core.evaluate.suite import Measured
@@ -67,6 +68,7 @@ def manifest(
 
 def _source(loaded: "Loaded", public: JobSpec) -> SourceRecord:
     source = loaded.source
+    licence = source_licence(source)
     return SourceRecord(
         reference=public.model.model_dump(mode="json"),
         commit=source.commit,
@@ -74,6 +76,8 @@ def _source(loaded: "Loaded", public: JobSpec) -> SourceRecord:
         architecture=type(loaded.model).__name__,
         layer_count=loaded.stream.layer_count,
         parameters=loaded.model.num_parameters(),
+        licence=licence.name if licence is not None else None,
+        licence_file=licence.file if licence is not None else None,
     )
 
 

@@ -32,7 +32,7 @@ class FileEntry(Record):
 
 
 class SourceRecord(Record):
-    """The model that was compressed, pinned as far as its source allows."""
+    """The model that was compressed, pinned as far as its source allows; its licence, as it says itself."""
 
     reference: dict[str, Any]
     commit: str | None
@@ -40,6 +40,8 @@ class SourceRecord(Record):
     architecture: str
     layer_count: int
     parameters: int
+    licence: str | None = None
+    licence_file: str | None = None
 
 
 class PlanRecord(Record):

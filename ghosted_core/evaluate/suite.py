@@ -106,14 +106,28 @@ def measure_tasks(
     """The figures of benchmark tasks, and whether all ran: a crash of the harness is logged, not raised."""
     notes = _Notes(recorder)
     try:
-        _run_tasks(tasks, subject, place, notes, meter)
+        _note_tasks(tasks, subject, place, notes, meter)
     except HarnessError as error:
         notes.log(f"Benchmark tasks were not all run: {error.message}")
         return tuple(notes.metrics), False
     return tuple(notes.metrics), True
 
 
-def _run_tasks(
+def task_metrics(
+    tasks: Sequence[HarnessTask], subject: Subject, place: TaskPlace, recorder: Recorder, meter: Meter
+) -> tuple[MetricMeasured, ...]:
+    """The figures of benchmark tasks.
+
+    Raises:
+        HarnessError: the harness crashed.
+        GhostedError: see `run_tasks`.
+    """
+    notes = _Notes(recorder)
+    _note_tasks(tasks, subject, place, notes, meter)
+    return tuple(notes.metrics)
+
+
+def _note_tasks(
     tasks: Sequence[HarnessTask], subject: Subject, place: TaskPlace, notes: _Notes, meter: Meter
 ) -> None:
     with run_tasks(tasks, subject, place) as said:
@@ -124,7 +138,11 @@ def _run_tasks(
                 if isinstance(message, Progress):
                     scope.advance(message.done - scope.done)
                 elif isinstance(message, Score):
-                    detail = {"standard_error": message.standard_error, **message.detail}
+                    detail = {
+                        "task": message.task,
+                        "standard_error": message.standard_error,
+                        **message.detail,
+                    }
                     notes.metric(task_metric(message), message.value, detail)
 
 
