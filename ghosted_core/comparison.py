@@ -79,12 +79,12 @@ class Opened:
     """
 
     source: ModelSource
-    is_checkpoint: bool
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     bytes_on_disk: int
-    calibrated_on: str | None
+    calibrated_on: str | None = None
+    is_checkpoint: bool = False
 
 
 def compare(
@@ -137,7 +137,8 @@ def open_model(reference: ModelReference, dtype: str, place: Workplace) -> Opene
         return _open_checkpoint(Path(reference.path), dtype, place)
     source = place.source(reference)
     model = place.model(source, dtype)
-    return Opened(source, False, _name(reference), model, load_tokenizer(source), _source_bytes(source), None)
+    tokenizer, size = load_tokenizer(source), _source_bytes(source)
+    return Opened(source, _name(reference), model, tokenizer, size, is_checkpoint=False)
 
 
 def _open_checkpoint(folder: Path, dtype: str, place: Workplace) -> Opened:
@@ -146,7 +147,8 @@ def _open_checkpoint(folder: Path, dtype: str, place: Workplace) -> Opened:
     # Its files are checked by now, and its tokenizer is read like that of any local folder.
     source = ModelSource(LocalModel(path=str(folder)), folder, "directory", None, "")
     size = sum(e.size_bytes for name, e in manifest.files.items() if name.endswith(".safetensors"))
-    return Opened(source, True, folder.name, model, load_tokenizer(source), size, _fingerprint(manifest))
+    tokenizer, calibrated_on = load_tokenizer(source), _fingerprint(manifest)
+    return Opened(source, folder.name, model, tokenizer, size, calibrated_on, is_checkpoint=True)
 
 
 def _fingerprint(manifest: Manifest) -> str | None:

@@ -52,7 +52,7 @@ def _front_matter(manifest: Manifest) -> str:
         library_name="transformers",
         license=source.licence,
         license_name="see-file" if source.licence == OTHER and source.licence_file else None,
-        license_link=source.licence_file,
+        license_link=source.licence_file if source.licence == OTHER else None,
         pipeline_tag="image-text-to-text" if _sees_images(manifest) else "text-generation",
         tags=["ghosted", "layer-pruning"],
         model_name=_title(manifest) if results else None,

@@ -15,21 +15,19 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ghosted_core.errors import TaskDataError, UnknownTaskError
 from ghosted_core.evaluate.task_data import local_files
-from ghosted_core.evaluate.task_protocol import Score
+from ghosted_core.evaluate.task_protocol import Score, batch_size
 from ghosted_core.spec import HarnessTask
 
 # As the harness has it without a number: examples for few-shot prompts are always the same.
 FEWSHOT_SEED = 1234
 # Of metrics that are no mean; the standard error of a mean has a formula.
 BOOTSTRAPS = 1000
-LARGEST_BATCH = 64
-FLOAT32_BYTES = 4
 SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
 
 
 @dataclass(frozen=True)
 class LoadedTask:
-    """A task or group of tasks with its data; `items` without few-shot examples, `origin` of the data."""
+    """A task with its data: how many items it has, and which files they are from."""
 
     task: HarnessTask
     loaded: Any
@@ -37,8 +35,8 @@ class LoadedTask:
     origin: Mapping[str, Any]
 
 
-def load_tasks(tasks: Iterable[HarnessTask], data: Path | None) -> list[LoadedTask]:
-    """All of `tasks` with their items, from files in `data` where that is a folder.
+def load_tasks(tasks: Iterable[HarnessTask], data: Path) -> list[LoadedTask]:
+    """All of `tasks` with their items, from files in the folder `data`.
 
     Raises:
         UnknownTaskError: the installed harness has no task of that name.
@@ -117,16 +115,11 @@ class BoundedModel(HFLM):  # type: ignore[misc]
         return super()._loglikelihood_tokens(requests, disable_tqdm=True)
 
 
-def batch_size(length: int, vocabulary: int, logit_bytes: int) -> int:
-    """How many sequences of `length` tokens have logits within the bound; at least one."""
-    return max(1, min(LARGEST_BATCH, logit_bytes // (length * vocabulary * FLOAT32_BYTES)))
-
-
-def _load(manager: TaskManager, task: HarnessTask, data: Path | None) -> LoadedTask:
+def _load(manager: TaskManager, task: HarnessTask, data: Path) -> LoadedTask:
     entry = manager.task_index.get(task.name)
     if entry is None:
         raise UnknownTaskError(f"lm-evaluation-harness {version('lm_eval')} has no task '{task.name}'.")
-    wanted, origin = (task.name, {}) if data is None else _with_files(entry, task.name, data)
+    wanted, origin = _with_files(entry, task.name, data)
     loaded = _loaded(manager, wanted, task)
     items = 0
     for one in loaded["tasks"].values():
@@ -150,10 +143,10 @@ def _loaded(manager: TaskManager, wanted: Any, task: HarnessTask) -> Any:
 def _with_files(entry: Any, name: str, data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The task's configuration with its data set in files of the folder `data`, and which those are."""
     if entry.yaml_path is None:
-        raise TaskDataError(f"Task '{name}' is not described by a file, so it cannot read local data.")
+        raise TaskDataError(f"Task '{name}' is not described by a file, so it cannot read files.")
     settings = dict(load_yaml(entry.yaml_path, resolve_func=True))
     if "dataset_path" not in settings or "class" in settings:
-        raise TaskDataError(f"'{name}' is a group or a program; with local data, name its single tasks.")
+        raise TaskDataError(f"'{name}' is a group or a program of the harness: name single tasks.")
     files = local_files(data, name, settings["dataset_path"], settings.get("dataset_name"))
     settings["dataset_path"] = files.kind
     settings["dataset_name"] = None

@@ -10,6 +10,8 @@ from ghosted_core.spec import HarnessTask
 
 # What the harness may hold of logits at a time; its own automatic size takes 26 GB on a CPU.
 LOGIT_BYTES = 512 << 20
+LARGEST_BATCH = 64
+FLOAT32_BYTES = 4
 LINE_LIMIT_BYTES = 1 << 20
 
 
@@ -37,13 +39,13 @@ class Subject(Message):
 
 
 class TaskRequest(Message):
-    """What to do: load all `tasks`, from files in `data` where a folder is given, then run them.
+    """What to do: load all `tasks` from files in the folder `data`, then run them.
 
     Without a `subject` the tasks are loaded and that is all.
     """
 
     tasks: tuple[HarnessTask, ...]
-    data: Path | None
+    data: Path
     subject: Subject | None
     logit_bytes: int = LOGIT_BYTES
 
@@ -84,3 +86,8 @@ class Refused(Message):
 
 Said = Annotated[Ready | Progress | Score | Refused, Field(discriminator="kind")]
 SAID: TypeAdapter[Ready | Progress | Score | Refused] = TypeAdapter(Said)
+
+
+def batch_size(length: int, vocabulary: int, logit_bytes: int) -> int:
+    """How many sequences of `length` tokens have logits within the bound; at least one."""
+    return max(1, min(LARGEST_BATCH, logit_bytes // (length * vocabulary * FLOAT32_BYTES)))

@@ -76,7 +76,7 @@ def check_tasks(tasks: Sequence[HarnessTask], place: TaskPlace) -> None:
         HarnessMissingError: it is not installed.
         HarnessError: it crashed.
     """
-    with _started(TaskRequest(tasks=tuple(tasks), data=_absolute(place.data), subject=None), place) as lines:
+    with _started(_request(tasks, None, place), place) as lines:
         for _ in lines:
             pass
 
@@ -92,13 +92,15 @@ def run_tasks(
         HarnessError: it crashed; what it said before that counts.
         GhostedError: as `check_tasks`, or a model could not be loaded.
     """
-    request = TaskRequest(tasks=tuple(tasks), data=_absolute(place.data), subject=subject)
-    return _started(request, place)
+    return _started(_request(tasks, subject, place), place)
 
 
-def _absolute(folder: Path | None) -> Path | None:
-    # The process works in another folder.
-    return None if folder is None else folder.expanduser().resolve()
+def _request(tasks: Sequence[HarnessTask], subject: Subject | None, place: TaskPlace) -> TaskRequest:
+    if place.data is None:
+        names = ", ".join(task.name for task in tasks)
+        raise TaskDataError(f"There is no folder of task data to take the items of {names} from.")
+    # Absolute, because the process works in another folder.
+    return TaskRequest(tasks=tuple(tasks), data=place.data.expanduser().resolve(), subject=subject)
 
 
 @contextlib.contextmanager
