@@ -1,6 +1,7 @@
 """How a job's process and its supervisor speak: one JSON request, then JSON lines, then an exit code.
 
-A line holds an event of the recorder, or as the last one `result` or `error`. Torch-free.
+A line holds an event of the recorder, a question or offer about what stages found, or as the last one
+`result` or `error`. Only a question has an answer, a line the other way. Torch-free.
 """
 
 import json
@@ -8,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from ghosted_core.errors import GhostedError
 from ghosted_core.recorder import (
@@ -25,6 +26,8 @@ from ghosted_core.spec import JobSpec
 from worker.errors import RunnerCrashedError
 
 LINE_LIMIT_BYTES = 1 << 20
+STAGE_KEY = r"^[0-9a-f]{64}$"
+StageKey = Annotated[str, StringConstraints(pattern=STAGE_KEY)]
 _EVENTS: Mapping[str, TypeAdapter[Any]] = {
     kind.__name__: TypeAdapter(kind)
     for kind in (StageStarted, StageProgressed, StageFinished, MetricMeasured, Logged)
@@ -52,6 +55,7 @@ class RunRequest(Message):
     out: Path
     cache: Path
     device: str
+    stages: Path
 
 
 class VerifyRequest(Message):
@@ -59,6 +63,24 @@ class VerifyRequest(Message):
 
     folder: Path
     device: str
+
+
+class Wanted(Message):
+    """What an earlier run kept under this key is asked for."""
+
+    wanted: StageKey
+
+
+class Offered(Message):
+    """What a stage found lies in the stages' folder under this key, for later runs."""
+
+    offered: StageKey
+
+
+class Answer(Message):
+    """Whether what was wanted now lies in the stages' folder."""
+
+    found: bool
 
 
 class Result(Message):
@@ -87,7 +109,10 @@ class Ended:
     exit_code: int
 
 
-def read_line(line: bytes) -> Event | Result | Fault:
+Said = Event | Wanted | Offered | Result | Fault
+
+
+def read_line(line: bytes) -> Said:
     """What a line says.
 
     Raises:
@@ -97,6 +122,9 @@ def read_line(line: bytes) -> Event | Result | Fault:
         body = json.loads(line)
         if "event" in body:
             return _read_event(body)
+        for kind, name in ((Wanted, "wanted"), (Offered, "offered")):
+            if name in body:
+                return kind.model_validate(body)
         return Result() if "result" in body else Fault.model_validate(body["error"])
     except (ValueError, ValidationError, KeyError, TypeError) as error:
         raise RunnerCrashedError("the job's process wrote a line that is not of the protocol") from error
