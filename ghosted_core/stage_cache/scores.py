@@ -6,14 +6,14 @@ at the same starts from it too.
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from ghosted_core.criteria import Evidence, Findings, LossWithout
+from ghosted_core.criteria import Evidence, Findings, LossesWithout
 from ghosted_core.recorder import StageScope
 from ghosted_core.scoring import Gathering, Recall, Subject
 from ghosted_core.stage_cache.entry import Entry
@@ -58,15 +58,13 @@ def _losses(
     keeping: Keeping, gathering: Gathering, subject: Subject, scope: StageScope
 ) -> Iterator[Findings]:
     question = _question(subject)
-    known = keeping.recall(question, SCORES, _read_losses) or {}
-    measure = gathering.gather(subject, scope).seen_loss()
     memory = _Losses(
-        known,
-        measure,
-        skip=lambda: scope.advance(subject.tokens),
+        keeping.recall(question, SCORES, _read_losses) or {},
+        gathering.gather(subject, scope).seen_losses(),
+        skip=lambda count: scope.advance(count * subject.tokens),
         save=lambda losses: keeping.keep(question, SCORES, _losses_entry(losses)),
     )
-    yield Findings(loss_without=memory)
+    yield Findings(losses_without=memory)
     memory.flush()
     if memory.recalled:
         keeping.say(TAKEN if not memory.measured else _partly(memory.recalled, memory.measured))
@@ -85,8 +83,8 @@ class _Losses:
     """Measures what is not known, and saves from time to time."""
 
     known: Losses
-    measure: LossWithout
-    skip: Callable[[], None]
+    measure: LossesWithout
+    skip: Callable[[int], None]
     save: Callable[[Losses], None]
     clock: Callable[[], float] = time.monotonic
     recalled: int = 0
@@ -97,19 +95,23 @@ class _Losses:
     def __post_init__(self) -> None:
         self._saved = self.clock()
 
-    def __call__(self, removed: Collection[int]) -> float:
-        """Mean negative log-likelihood without the layers `removed`."""
-        layers = tuple(sorted(removed))
-        if layers in self.known:
-            self.recalled += 1
-            self.skip()
-            return self.known[layers]
-        self.known[layers] = self.measure(removed)
-        self.measured += 1
+    def __call__(self, removed: Collection[int], candidates: Collection[int]) -> dict[int, float]:
+        """The mean negative log-likelihood without `removed` and each of `candidates`, in their order."""
+        sets = {layer: tuple(sorted({*removed, layer})) for layer in candidates}
+        unknown = [layer for layer, layers in sets.items() if layers not in self.known]
+        if len(unknown) < len(sets):
+            self.skip(len(sets) - len(unknown))
+        if unknown:
+            self._learn(sets, self.measure(removed, unknown))
+        self.recalled += len(sets) - len(unknown)
+        return {layer: self.known[layers] for layer, layers in sets.items()}
+
+    def _learn(self, sets: Mapping[int, tuple[int, ...]], found: Mapping[int, float]) -> None:
+        self.known |= {sets[layer]: loss for layer, loss in found.items()}
+        self.measured += len(found)
         self._unsaved = True
         if self.clock() >= self._saved + SAVE_SECONDS:
             self.flush()
-        return self.known[layers]
 
     def flush(self) -> None:
         """Everything known is kept."""
