@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol, Self
 
-from ghosted_core.recorder import Event
 from services.leash import leashed
 from worker.errors import RunnerCrashedError
 from worker.protocol import (
@@ -24,6 +23,7 @@ from worker.protocol import (
     Message,
     Offered,
     Result,
+    Said,
     Wanted,
     read_line,
 )
@@ -56,9 +56,9 @@ NOTHING_KEPT = NothingKept()
 
 
 class Child:
-    """`python -m MODULE`, which gets `request` as it is listened to. As a context it leaves no process of the group behind.
+    """`python -m MODULE`, which gets `request` once it is listened to.
 
-    It dies with the thread that starts it.
+    As a context it leaves no process of the group behind. It dies with the thread that starts it.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Child:
         """The process number, which is that of the group."""
         return self._process.pid
 
-    def listen(self, on_event: Callable[[Event], None], stages: Stages = NOTHING_KEPT) -> Ended:
+    def listen(self, on_event: Callable[[Said], None], stages: Stages = NOTHING_KEPT) -> Ended:
         """Hand on each event and answer from `stages` until the process ends; how it ended.
 
         Raises:

@@ -43,7 +43,7 @@ class StageKeeper:
                 logger.warning("stage entry %s of %d bytes is too large and ignored", key, size)
                 return False
             self._may_fetch -= size
-            self._entries.download(key, self._free(key))
+            self._entries.fetch(key, self._free(key), size, self._on_bytes)
         except (StorageUnavailableError, OSError) as error:
             logger.warning("stage entry %s cannot be fetched: %s", key, type(error).__name__)
             return False
@@ -60,11 +60,14 @@ class StageKeeper:
                     return
                 self._may_take -= size
                 # By its descriptor: another file may have that name by now.
-                self._entries.upload(Path(f"/proc/self/fd/{file}"), key)
+                self._entries.send(Path(f"/proc/self/fd/{file}"), key, self._on_bytes)
         except (StorageUnavailableError, OSError) as error:
             logger.warning("stage entry %s cannot be kept: %s", key, type(error).__name__)
         finally:
             self._free(key)
+
+    def _on_bytes(self, _arrived: int) -> None:
+        self._check()
 
     def _free(self, key: str) -> Path:
         """The path of `key` in the folder, with nothing there."""

@@ -13,13 +13,18 @@ from pathlib import Path
 from uuid import UUID
 
 from ghosted_core.spec import CatalogModel, CatalogText, HubModel, JobSpec
-from services.artifacts.storage import ArtifactStore
+from services.artifacts.connection import HASTY
+from services.artifacts.storage import ArtifactStore, open_store
+from services.artifacts.transfers import Carrier, OnBytes
+from services.config import StoreSettings
 
 ROOT = "stages/"
 SHARED = "shared"
 # Where authentication is off, jobs belong to whoever can reach the service.
 UNOWNED = "unowned"
 ENTRY = "entry"
+# Between two parts a transfer can be ended.
+PART_BYTES = 8 << 20
 
 
 def stages_prefix(spec: JobSpec, owner_id: UUID | None, *, private: bool = False) -> str:
@@ -44,9 +49,9 @@ def _subject(spec: JobSpec) -> str:
 
 @dataclass(frozen=True)
 class StageStore:
-    """The entries below one prefix."""
+    """The entries below one prefix, carried by `carrier`; `on_bytes` is told of each part that arrived."""
 
-    store: ArtifactStore
+    carrier: Carrier
     prefix: str
 
     def size_bytes(self, key: str) -> int | None:
@@ -55,31 +60,43 @@ class StageStore:
         Raises:
             StorageUnavailableError: the store does not answer or refuses.
         """
-        sizes = {found.key: found.size_bytes for found in self.store.list_objects(f"{self.prefix}{key}/")}
-        return sizes.get(self._object(key))
+        listed = self.carrier.store.list_objects(self._folder(key))
+        return {found.key: found.size_bytes for found in listed}.get(self._object(key))
 
-    def download(self, key: str, path: Path) -> None:
+    def fetch(self, key: str, path: Path, size_bytes: int, on_bytes: OnBytes) -> None:
         """The entry's bytes lie in the file `path`.
 
         Raises:
             StorageUnavailableError: the store does not answer, refuses, or has no such entry.
         """
-        self.store.download(self._object(key), path)
+        self.carrier.fetch(self._object(key), path, size_bytes, on_bytes)
 
-    def upload(self, path: Path, key: str) -> None:
-        """The file's bytes are the entry under `key`.
+    def send(self, path: Path, key: str, on_bytes: OnBytes) -> None:
+        """The file's bytes are the entry under `key`; otherwise nothing is left of them.
 
         Raises:
             StorageUnavailableError: the store does not answer or refuses.
         """
-        self.store.upload(path, self._object(key))
+        try:
+            self.carrier.send(path, self._object(key), on_bytes)
+        except BaseException:
+            self.carrier.store.abort_uploads(self._folder(key))
+            raise
+
+    def _folder(self, key: str) -> str:
+        return f"{self.prefix}{key}/"
 
     def _object(self, key: str) -> str:
-        return f"{self.prefix}{key}/{ENTRY}"
+        return self._folder(key) + ENTRY
+
+
+def open_stages(settings: StoreSettings, prefix: str) -> StageStore:
+    """The entries below `prefix`, through a client that gives up soon: work can go on without them."""
+    return StageStore(Carrier(open_store(settings, HASTY), PART_BYTES, patience_seconds=0), prefix)
 
 
 def sweep_stages(store: ArtifactStore, older_than_seconds: float) -> int:
-    """No entry is older than that, and no unfinished upload is left of one; returns how many entries went.
+    """No entry is older than that, nor an unfinished upload of one; returns how many entries went.
 
     Age counts from when an entry was written, by the store's clock.
 
@@ -87,6 +104,9 @@ def sweep_stages(store: ArtifactStore, older_than_seconds: float) -> int:
         StorageUnavailableError: the store does not answer or refuses.
     """
     limit = datetime.now(UTC) - timedelta(seconds=older_than_seconds)
+    store.abort_uploads(ROOT, begun_before=limit)
     old = [found.key for found in store.list_objects(ROOT) if found.modified_at < limit]
-    store.delete_objects(old)
+    for key in old:
+        # By the folder: in a bucket that keeps versions, all of them go.
+        store.delete_prefix(key.removesuffix(ENTRY))
     return len(old)
