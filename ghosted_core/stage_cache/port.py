@@ -9,7 +9,7 @@ class StageCache(Protocol):
     """Files by the digest of what determines them; nobody promises that they are whole."""
 
     def get(self, key: str) -> Path | None:
-        """The file that was kept under `key`, to be read only; None if there is none."""
+        """The file that was kept under `key`, to be read before the next call; None if there is none."""
 
     def put(self, key: str, save: Callable[[Path], None]) -> None:
         """What `save` writes to the path it is given is kept under `key`, or not: it may be too much.
