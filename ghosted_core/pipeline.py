@@ -19,7 +19,7 @@ from ghosted_core.data import Windows, batches
 from ghosted_core.describe import describe
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.generation import continuations
-from ghosted_core.evaluate.perplexity import Perplexity, perplexity
+from ghosted_core.evaluate.perplexity import Perplexity, perplexities
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.model.admission import check_configuration, check_dtype
 from ghosted_core.model.capture import ResidualStream
@@ -203,10 +203,11 @@ def _evaluate(
         return measured
     distinct = {name: model for name, model in variants.items() if not _is_repeat(name, variants)}
     with stage(Stage.EVALUATE, recorder, meter, total=len(distinct) * windows.tokens.numel()) as scope:
+        found = perplexities(loaded.model, distinct, batches(windows), scope.advance)
         for name, model in distinct.items():
-            found = perplexity(model, scope.track(batches(windows)))
-            measured.perplexities[name] = found
-            recorder.record(MetricMeasured(f"perplexity_{name}", found.value, _detail(found, windows)))
+            measured.perplexities[name] = found[name]
+            metric = MetricMeasured(f"perplexity_{name}", found[name].value, _detail(found[name], windows))
+            recorder.record(metric)
             measured.generations[name] = continuations(
                 model, loaded.tokenizer, spec.evaluation.prompts, spec.evaluation.new_tokens
             )
