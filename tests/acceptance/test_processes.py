@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from transformers import AutoModelForCausalLM
 
 from ghosted_core.testing import tiny_llama
 from tests.jobs import tiny_spec
@@ -62,5 +61,4 @@ def test_a_script_without_a_main_guard_runs_once(text_file: Path, tmp_path: Path
         env={"PYTHONPATH": ".", "PATH": "", "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)},
     )
     assert finished.stdout.count("begun") == 1
-    assert AutoModelForCausalLM.from_pretrained(source) is not None
     assert (tmp_path / "out" / "ghosted.json").exists()
