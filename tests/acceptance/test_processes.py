@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 from ghosted_core.checkpoint import write
 write.SHARD_SIZE = "16MB"
-tensors = {f"layer.{i}.weight": torch.ones(1024, 1024) for i in range(48)}
+# Views, so that each has to be copied on its way to the disk, as from a GPU.
+tensors = {f"layer.{i}.weight": torch.ones(1024, 1024).T for i in range(48)}
 write._write_weights({"warm": torch.ones(1024, 1024)}, Path(sys.argv[1]) / "warm")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 write._write_weights(tensors, Path(sys.argv[1]) / "all")
