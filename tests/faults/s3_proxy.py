@@ -203,6 +203,14 @@ class Proxy:
                 raise ConnectionResetError
 
 
+def before(endpoint: str | None) -> Proxy:
+    """A proxy before the store at `endpoint`."""
+    url = urlsplit(endpoint or "")
+    assert url.hostname is not None
+    assert url.port is not None
+    return Proxy((url.hostname, url.port))
+
+
 def answer(server: socket.socket, client: socket.socket, cut_after: int | None) -> None:
     """All that `server` says goes to `client`, or its first `cut_after` bytes and a reset."""
     left = cut_after

@@ -5,7 +5,6 @@ All at production values: orders are looked for every second, a process has ten 
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import pytest
@@ -17,7 +16,7 @@ from services.artifacts.manifest import attempt_prefix
 from services.errors import JobFinishedError
 from services.jobs.states import JobState
 from tests.faults.jobs import Jobs
-from tests.faults.s3_proxy import Asked, Hang, Proxy
+from tests.faults.s3_proxy import Asked, Hang, Proxy, before
 from tests.faults.staged import STAGES
 from tests.faults.supervised import Supervised, cancel, seconds_to_end, soon, staged, supervising, unfinished
 from worker.child import Child
@@ -30,10 +29,7 @@ Figure = Callable[[str, object], None]
 @pytest.fixture
 def proxy(settings: WorkerSettings) -> Iterator[Proxy]:
     """A proxy before the store, without faults as yet."""
-    url = urlsplit(settings.s3_endpoint or "")
-    assert url.hostname is not None
-    assert url.port is not None
-    with Proxy((url.hostname, url.port)) as proxy:
+    with before(settings.s3_endpoint) as proxy:
         yield proxy
 
 
@@ -141,9 +137,7 @@ def test_real_pipeline(
 
 @pytest.mark.parametrize("words", [("verify",), ("fade", "save"), ("refuse", "save")], ids="-".join)
 def test_accepted_cancellation_always_wins(jobs: Jobs, here: WorkerSettings, words: tuple[str, ...]) -> None:
-    """Success, a passing fault or a lasting one between the request and the worker's next look at it
-    change nothing: the job is cancelled.
-    """
+    """The job is cancelled, even if it succeeds or fails before the worker looks for orders again."""
     blind = here.model_copy(update={"orders_seconds": 600})
     with supervising(jobs, jobs.submit(staged("brief2", *words)), blind) as running:
         running.reach(words[-1])

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -29,6 +28,7 @@ from tests.faults.s3_proxy import (
     Hang,
     Proxy,
     Refuse,
+    before,
 )
 from tests.faults.supervised import staged, supervising
 from worker.config import WorkerSettings
@@ -54,10 +54,7 @@ class Trouble:
 @pytest.fixture
 def proxy(settings: WorkerSettings) -> Iterator[Proxy]:
     """A proxy before the store, without faults as yet."""
-    url = urlsplit(settings.s3_endpoint or "")
-    assert url.hostname is not None
-    assert url.port is not None
-    with Proxy((url.hostname, url.port)) as proxy:
+    with before(settings.s3_endpoint) as proxy:
         yield proxy
 
 
@@ -205,9 +202,7 @@ def test_store_killed_in_the_middle(
 def test_lost_answers_to_begin_and_complete(
     carrier: Carrier, proxy: Proxy, store: ArtifactStore, file: Path, key: str, kind: str
 ) -> None:
-    """If the answer to the first or last request of an upload is lost, the file still arrives once,
-    and nothing unfinished stays.
-    """
+    """If the answer to an upload's first or last request is lost, the file arrives once and whole."""
     proxy.plan = times(2, CutAnswer(0), lambda asked: asked.kind == kind)
     files = describe(file.parent, lambda: None).files
     upload(carrier, folder(key), file.parent, files, nothing)
