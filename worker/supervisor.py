@@ -26,7 +26,7 @@ from worker.courier import DeliverRequest
 from worker.delivery import describe
 from worker.ending import conclude, conclude_stopped, conclude_succeeded
 from worker.environment import courier_environment, job_environment
-from worker.errors import RunnerCrashedError, StoppedError, StopReason
+from worker.errors import RunnerCrashedError, StoppedError
 from worker.heart import Heart
 from worker.ledger import Ledger
 from worker.protocol import Ended, Fault, Message, Result, RunRequest, VerifyRequest
@@ -95,6 +95,7 @@ class Attempt:
         self.prefix = attempt_prefix(claimed.fence.job_id, claimed.fence.attempt)
         # Attempts before this one may have left something.
         self.may_have_uploaded = claimed.fence.attempt > 1
+        self.finishing = False
 
     def run(self) -> None:
         """Work, then write down how it ended.
@@ -104,17 +105,20 @@ class Attempt:
             DatabaseUnavailableError: nothing can be written down.
         """
         try:
-            conclude_succeeded(self.ledger, self._work())
+            artifact = self._work()
+            self.finishing = True
+            conclude_succeeded(self.ledger, artifact)
         except StoppedError as stopped:
-            if stopped.reason is not StopReason.LEASE_LOST:
-                self._clear()
+            self._clear()
             conclude_stopped(self.ledger, stopped.reason)
         except AttemptFailedError as failed:
             self._log_output()
             self._clear()
             conclude(self.ledger, failed.failure, self.tools.settings)
         except (LeaseLostError, DatabaseUnavailableError):
-            # Nothing is cleared: the job may have succeeded without our hearing of it.
+            # While finishing, the job may have succeeded without our hearing of it.
+            if not self.finishing:
+                self._clear()
             raise
         except GhostedError as error:
             self._clear()
@@ -130,7 +134,7 @@ class Attempt:
         manifest = describe(self.scratch.checkpoint, self.heart.check)
         self._deliver(manifest)
         self._verify()
-        # The last look before the commit: a cancellation up to here is obeyed.
+        # The last look before the commit, which looks for a cancellation itself.
         self.heart.check()
         return NewArtifact(
             prefix=self.prefix,

@@ -10,8 +10,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import text
 
 from services.artifacts.connection import Patience
+from services.artifacts.manifest import attempt_prefix
 from services.artifacts.storage import ArtifactStore, open_store
 from services.artifacts.transfers import AT_ONCE, Carrier, cut
 from services.errors import StorageRefusedError
@@ -30,7 +32,7 @@ from tests.faults.s3_proxy import (
     Refuse,
     before,
 )
-from tests.faults.supervised import staged, supervising
+from tests.faults.supervised import staged, supervising, unfinished
 from worker.config import WorkerSettings
 from worker.delivery import describe, upload
 
@@ -258,6 +260,22 @@ def test_attempt_ends_where_patience_does(jobs: Jobs, proxy: Proxy, through: Wor
     assert jobs.events(job_id)[-1].payload["cause"] == "storage_unavailable"
     assert proxy.count("begin") == 1
     running.check_gone()
+
+
+def test_late_attempt_takes_back_what_it_uploaded(jobs: Jobs, proxy: Proxy, through: WorkerSettings) -> None:
+    """A worker whose job went to another one leaves nothing of its own, and all of the other's."""
+    proxy.plan = times(1, Hang(), lambda asked: asked.part == HIT)
+    job_id = jobs.submit(staged("mib16"))
+    with supervising(jobs, job_id, through) as running:
+        assert proxy.hanging.wait(120)
+        theirs = attempt_prefix(job_id, 2) + "model.safetensors"
+        jobs.store.client.put_object(Bucket=jobs.store.bucket, Key=theirs, Body=b"theirs")
+        with jobs.database.write() as session:
+            taken = "UPDATE jobs SET lease_token = gen_random_uuid(), attempt = 2 WHERE id = :id"
+            session.execute(text(taken), {"id": job_id})
+        assert running.join().attempt == 2
+    assert set(jobs.objects(job_id)) == {theirs}
+    assert unfinished(jobs.store, job_id) == []
 
 
 def test_a_whole_job_on_a_bad_store(jobs: Jobs, proxy: Proxy, through: WorkerSettings) -> None:

@@ -170,7 +170,7 @@ def test_foreign_images_do_not_start_as_root(name: str) -> None:
 
 @each({"worker", "worker-gpu"})
 def test_a_worker_has_time_to_stop(name: str) -> None:
-    """Twice what a worker needs at most to notice, to end the job's process, to clear up, to write it down."""
+    """Twice what it takes at most to notice, end the job's process, clear up and write it down."""
     fields = WorkerSettings.model_fields
     noticing = fields["orders_seconds"].default
     ending = fields["stop_seconds"].default + CLEAR_SECONDS
