@@ -198,7 +198,7 @@ class Lives(RuleBasedStateMachine):
         """State, owner, attempt and artifact of every job; a job that waits will be told of."""
         with self.database.read() as session:
             rows = {job.id: job for job in session.scalars(select(Job))}
-            artifacts = dict(session.execute(select(Artifact.job_id, Artifact.attempt)).tuples())
+            artifacts = {row.job_id: row.attempt for row in session.scalars(select(Artifact))}
             told = set(session.scalars(select(OutboxMessage.job_id)))
         assert rows.keys() == self.known.keys()
         for job_id, known in self.known.items():
