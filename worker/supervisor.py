@@ -12,29 +12,30 @@ from pydantic import ValidationError
 
 from ghosted_core.errors import GhostedError, InvalidSpecError
 from ghosted_core.spec import JobSpec
+from services.artifacts.connection import HASTY
 from services.artifacts.manifest import Manifest, attempt_prefix
-from services.artifacts.storage import ArtifactStore
+from services.artifacts.storage import ArtifactStore, open_store
 from services.db.sessions import Database
 from services.errors import DatabaseUnavailableError, LeaseLostError, WorkerLostError
-from services.jobs import attempts
 from services.jobs.attempts import Claimed, NewArtifact
 from services.jobs.failures import Failure, failure_of
 from worker.child import Child
+from worker.claiming import claim
 from worker.clearing import clear
 from worker.config import WorkerSettings
 from worker.courier import DeliverRequest
 from worker.delivery import describe
 from worker.ending import conclude, conclude_stopped, conclude_succeeded
 from worker.environment import courier_environment, job_environment
-from worker.errors import RunnerCrashedError, StoppedError
+from worker.errors import RunnerCrashedError, StoppedError, StopReason
+from worker.evidence import SHELL_KILLED, MemoryWatch, prefer_as_victim
 from worker.heart import Heart
 from worker.ledger import Ledger
+from worker.leftovers import discard
 from worker.protocol import Ended, Fault, Message, Result, RunRequest, VerifyRequest
 from worker.scratch import Scratch, open_scratch
 
 LOG_TAIL_BYTES = 4000
-# What a shell reports for a process that was killed; the kernel's memory killer looks like this.
-SHELL_KILLED = 137
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +60,7 @@ class AttemptFailedError(Exception):
 
 def supervise(tools: Tools, job_id: UUID) -> None:
     """The job has ended, waits for another attempt, or belongs to another worker."""
-    with tools.database.write() as session:
-        lease_seconds = tools.settings.lease_seconds
-        claimed = attempts.claim(session, job_id, lease_seconds=lease_seconds, worker=worker_name())
+    claimed = claim(tools.database, tools.settings, job_id, worker=worker_name())
     if claimed is None:
         logger.info("job %s is not to be had: it runs elsewhere or has ended", job_id)
         return
@@ -73,6 +72,7 @@ def supervise(tools: Tools, job_id: UUID) -> None:
             Attempt(tools, claimed, scratch, heart).run()
     except LeaseLostError:
         logger.warning("job %s: attempt %d lost its lease", job_id, claimed.fence.attempt)
+        discard(tools.database, open_store(tools.settings, HASTY), claimed.fence)
     except DatabaseUnavailableError:
         # The lease runs out, and the sweeper gives the job to whoever reaches the database.
         logger.error("job %s: attempt %d lost the database", job_id, claimed.fence.attempt)  # noqa: TRY400
@@ -91,11 +91,11 @@ class Attempt:
         self.claimed = claimed
         self.scratch = scratch
         self.heart = heart
-        self.ledger = Ledger(tools.database, claimed.fence, scratch.folder)
+        patience = tools.settings.lease_seconds
+        self.ledger = Ledger(tools.database, claimed.fence, scratch.folder, patience_seconds=patience)
         self.prefix = attempt_prefix(claimed.fence.job_id, claimed.fence.attempt)
         # Attempts before this one may have left something.
         self.may_have_uploaded = claimed.fence.attempt > 1
-        self.finishing = False
 
     def run(self) -> None:
         """Work, then write down how it ended.
@@ -105,20 +105,17 @@ class Attempt:
             DatabaseUnavailableError: nothing can be written down.
         """
         try:
-            artifact = self._work()
-            self.finishing = True
-            conclude_succeeded(self.ledger, artifact)
+            conclude_succeeded(self.ledger, self._work())
         except StoppedError as stopped:
-            self._clear()
+            if stopped.reason is not StopReason.LEASE_LOST:
+                self._clear()
             conclude_stopped(self.ledger, stopped.reason)
         except AttemptFailedError as failed:
             self._log_output()
             self._clear()
             conclude(self.ledger, failed.failure, self.tools.settings)
         except (LeaseLostError, DatabaseUnavailableError):
-            # While finishing, the job may have succeeded without our hearing of it.
-            if not self.finishing:
-                self._clear()
+            # Not cleared here: the job may have succeeded without our hearing of it.
             raise
         except GhostedError as error:
             self._clear()
@@ -174,6 +171,7 @@ class Attempt:
             StoppedError: it was stopped.
             AttemptFailedError: it ended otherwise.
         """
+        memory = MemoryWatch.begin()
         child = Child(
             module,
             request,
@@ -182,10 +180,11 @@ class Attempt:
             environment=environment or job_environment(os.environ, self.scratch.folder),
             stop_seconds=self.tools.settings.stop_seconds,
         )
+        prefer_as_victim(child.pid)
         with child, self.heart.watching(child):
             ended = self._listen(child)
         if not (ended.exit_code == 0 and isinstance(ended.last, Result)):
-            raise AttemptFailedError(self._failure(ended))
+            raise AttemptFailedError(self._failure(ended, memory))
 
     def _listen(self, child: Child) -> Ended:
         try:
@@ -195,13 +194,14 @@ class Attempt:
             self.heart.check()
             raise
 
-    def _failure(self, ended: Ended) -> Failure:
+    def _failure(self, ended: Ended, memory: MemoryWatch) -> Failure:
         stage = self.ledger.stage
         if isinstance(ended.last, Fault):
             said = ended.last
             return Failure(said.code, self.ledger.public(said.message), said.advice, stage, said.retryable)
         if ended.exit_code < 0 or ended.exit_code == SHELL_KILLED:
-            return failure_of(WorkerLostError("the job's process was killed"), stage=stage)
+            killed = WorkerLostError("the job's process was killed")
+            return failure_of(memory.explain(ended.exit_code) or killed, stage=stage)
         crash = RunnerCrashedError(f"the job's process ended with exit code {ended.exit_code}")
         return failure_of(crash, stage=stage)
 

@@ -11,6 +11,7 @@ from services.db.sessions import WriteSession
 from services.embedded.process import processes_in
 from services.errors import WorkerLostError
 from services.jobs import attempts
+from services.jobs.excuses import GIVEN_BACK
 from services.jobs.failures import RetryPolicy, failure_of
 from services.jobs.states import JobState
 from tests.faults.jobs import Jobs
@@ -117,7 +118,7 @@ def give_back(jobs: Jobs, job_id: UUID) -> None:
     """A worker claims the job, and is told to end."""
     with jobs.database.write() as session:
         fence = claimed(session, job_id)
-        attempts.requeue(session, fence, cause=attempts.GIVEN_BACK, delay_seconds=0)
+        attempts.requeue(session, fence, cause=GIVEN_BACK, delay_seconds=0)
 
 
 def lose(jobs: Jobs, job_id: UUID) -> tuple[str, int]:

@@ -13,7 +13,6 @@ from tests import compose_file
 from tests.compose_file import COMPOSE, ROOT, SECRETS, MissingVariableError
 from worker.clearing import CLEAR_SECONDS
 from worker.config import WorkerSettings
-from worker.ledger import RETRY_SECONDS
 
 SERVICES = compose_file.services()
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
@@ -174,7 +173,7 @@ def test_a_worker_has_time_to_stop(name: str) -> None:
     fields = WorkerSettings.model_fields
     noticing = fields["orders_seconds"].default
     ending = fields["stop_seconds"].default + CLEAR_SECONDS
-    writing = sum(RETRY_SECONDS)
+    writing = fields["lease_seconds"].default
     assert compose_file.seconds(SERVICES[name]["stop_grace_period"]) > 2 * (noticing + ending + writing)
 
 
