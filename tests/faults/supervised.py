@@ -57,10 +57,6 @@ class Supervised:
         self.jobs.wait(self.job_id, lambda job: job.stage == stage or job.state in FINAL_STATES, 120)
         assert self.jobs.read(self.job_id).stage == stage
 
-    def job(self) -> Job:
-        """The job as it is now."""
-        return self.jobs.read(self.job_id)
-
     def is_staying(self) -> bool:
         """Whether the stand-in is where it was told to stay."""
         return any(self.scratch.glob(f"*/{STAYING}"))

@@ -102,7 +102,7 @@ def test_within_a_transfer(
     proxy.plan = plan
     with supervising(jobs, jobs.submit(staged("mib12")), through) as running:
         assert proxy.hanging.wait(120)
-        assert running.job().stage == ("verify" if kind == "get" else "upload")
+        running.reach("verify" if kind == "get" else "upload")
         running.cancel()
         check_cancelled(running, figure)
     running.check_gone()
