@@ -62,7 +62,7 @@ class BytesMeter:
         """`size_bytes` more have arrived."""
         with self._lock:
             self._done += size_bytes
-            if time.monotonic() >= self._due:
+            if time.monotonic() >= self._due or self._done == self._total:
                 self._due = time.monotonic() + PROGRESS_SECONDS
                 self._speaker.move(Moved(stage=self._stage, done=self._done, total=self._total))
 

@@ -4,6 +4,7 @@ from services.db.sessions import WriteSession
 from services.errors import DeadlineExceededError, LeaseLostError
 from services.jobs import attempts, orders
 from services.jobs.attempts import Fence, NewArtifact
+from services.jobs.excuses import GIVEN_BACK
 from services.jobs.failures import Failure, RetryPolicy, failure_of
 from worker.config import WorkerSettings
 from worker.errors import StoppedError, StopReason
@@ -60,7 +61,7 @@ def conclude_stopped(ledger: Ledger, reason: StopReason) -> None:
         elif reason is StopReason.DEADLINE:
             attempts.finish_failed(session, fence, _too_late(ledger.stage))
         else:
-            attempts.requeue(session, fence, cause=attempts.GIVEN_BACK, delay_seconds=0)
+            attempts.requeue(session, fence, cause=GIVEN_BACK, delay_seconds=0)
 
     ledger.write(finish)
 

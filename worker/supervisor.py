@@ -12,15 +12,16 @@ from pydantic import ValidationError
 
 from ghosted_core.errors import GhostedError, InvalidSpecError
 from ghosted_core.spec import JobSpec
+from services.artifacts.connection import HASTY
 from services.artifacts.manifest import Manifest, attempt_prefix
 from services.artifacts.stages import open_stages, stages_prefix
-from services.artifacts.storage import ArtifactStore
+from services.artifacts.storage import ArtifactStore, open_store
 from services.db.sessions import Database
 from services.errors import DatabaseUnavailableError, LeaseLostError, WorkerLostError
-from services.jobs import attempts
 from services.jobs.attempts import Claimed, NewArtifact
 from services.jobs.failures import Failure, failure_of
 from worker.child import NOTHING_KEPT, Child, Stages
+from worker.claiming import claim
 from worker.clearing import clear
 from worker.config import WorkerSettings
 from worker.courier import DeliverRequest
@@ -28,15 +29,15 @@ from worker.delivery import describe
 from worker.ending import conclude, conclude_stopped, conclude_succeeded
 from worker.environment import courier_environment, job_environment
 from worker.errors import RunnerCrashedError, StoppedError, StopReason
+from worker.evidence import SHELL_KILLED, MemoryWatch, prefer_as_victim
 from worker.heart import Heart
 from worker.keeping import StageKeeper
 from worker.ledger import Ledger
+from worker.leftovers import discard
 from worker.protocol import Ended, Fault, Message, Result, RunRequest, VerifyRequest
 from worker.scratch import Scratch, open_scratch
 
 LOG_TAIL_BYTES = 4000
-# What a shell reports for a process that was killed; the kernel's memory killer looks like this.
-SHELL_KILLED = 137
 
 logger = logging.getLogger(__name__)
 
@@ -61,9 +62,7 @@ class AttemptFailedError(Exception):
 
 def supervise(tools: Tools, job_id: UUID) -> None:
     """The job has ended, waits for another attempt, or belongs to another worker."""
-    with tools.database.write() as session:
-        lease_seconds = tools.settings.lease_seconds
-        claimed = attempts.claim(session, job_id, lease_seconds=lease_seconds, worker=worker_name())
+    claimed = claim(tools.database, tools.settings, job_id, worker=worker_name())
     if claimed is None:
         logger.info("job %s is not to be had: it runs elsewhere or has ended", job_id)
         return
@@ -75,6 +74,7 @@ def supervise(tools: Tools, job_id: UUID) -> None:
             Attempt(tools, claimed, scratch, heart).run()
     except LeaseLostError:
         logger.warning("job %s: attempt %d lost its lease", job_id, claimed.fence.attempt)
+        discard(tools.database, open_store(tools.settings, HASTY), claimed.fence)
     except DatabaseUnavailableError:
         # The lease runs out, and the sweeper gives the job to whoever reaches the database.
         logger.error("job %s: attempt %d lost the database", job_id, claimed.fence.attempt)  # noqa: TRY400
@@ -93,7 +93,8 @@ class Attempt:
         self.claimed = claimed
         self.scratch = scratch
         self.heart = heart
-        self.ledger = Ledger(tools.database, claimed.fence, scratch.folder)
+        patience = tools.settings.lease_seconds
+        self.ledger = Ledger(tools.database, claimed.fence, scratch.folder, patience_seconds=patience)
         self.prefix = attempt_prefix(claimed.fence.job_id, claimed.fence.attempt)
         # Attempts before this one may have left something.
         self.may_have_uploaded = claimed.fence.attempt > 1
@@ -116,7 +117,7 @@ class Attempt:
             self._clear()
             conclude(self.ledger, failed.failure, self.tools.settings)
         except (LeaseLostError, DatabaseUnavailableError):
-            # Nothing is cleared: the job may have succeeded without our hearing of it.
+            # Not cleared here: the job may have succeeded without our hearing of it.
             raise
         except GhostedError as error:
             self._clear()
@@ -132,7 +133,7 @@ class Attempt:
         manifest = describe(self.scratch.checkpoint, self.heart.check)
         self._deliver(manifest)
         self._verify()
-        # The last look before the commit: a cancellation up to here is obeyed.
+        # The last look before the commit, which looks for a cancellation itself.
         self.heart.check()
         return NewArtifact(
             prefix=self.prefix,
@@ -186,6 +187,7 @@ class Attempt:
             StoppedError: it was stopped.
             AttemptFailedError: it ended otherwise.
         """
+        memory = MemoryWatch.begin()
         child = Child(
             module,
             request,
@@ -194,10 +196,11 @@ class Attempt:
             environment=environment or job_environment(os.environ, self.scratch.folder),
             stop_seconds=self.tools.settings.stop_seconds,
         )
+        prefer_as_victim(child.pid)
         with child, self.heart.watching(child):
             ended = self._listen(child, stages)
         if not (ended.exit_code == 0 and isinstance(ended.last, Result)):
-            raise AttemptFailedError(self._failure(ended))
+            raise AttemptFailedError(self._failure(ended, memory))
 
     def _listen(self, child: Child, stages: Stages) -> Ended:
         try:
@@ -207,13 +210,14 @@ class Attempt:
             self.heart.check()
             raise
 
-    def _failure(self, ended: Ended) -> Failure:
+    def _failure(self, ended: Ended, memory: MemoryWatch) -> Failure:
         stage = self.ledger.stage
         if isinstance(ended.last, Fault):
             said = ended.last
             return Failure(said.code, self.ledger.public(said.message), said.advice, stage, said.retryable)
         if ended.exit_code < 0 or ended.exit_code == SHELL_KILLED:
-            return failure_of(WorkerLostError("the job's process was killed"), stage=stage)
+            killed = WorkerLostError("the job's process was killed")
+            return failure_of(memory.explain(ended.exit_code) or killed, stage=stage)
         crash = RunnerCrashedError(f"the job's process ended with exit code {ended.exit_code}")
         return failure_of(crash, stage=stage)
 

@@ -29,8 +29,10 @@ class Patience:
     tries: int = 4
 
 
-# For work that somebody waits for, or that will be done again anyway.
+# While somebody waits.
 HASTY = Patience(connect_seconds=1, answer_seconds=3, tries=2)
+# For what will be done again anyway.
+UNHURRIED = Patience(connect_seconds=2, answer_seconds=10, tries=1)
 
 
 def connect(settings: StoreSettings, endpoint: str | None, patience: Patience) -> "S3Client":

@@ -10,8 +10,10 @@ import pytest
 from ghosted_core.errors import CheckpointError
 from services.artifacts.manifest import Manifest, ManifestFile
 from services.artifacts.transfers import Carrier
+from services.config import StoreSettings
 from worker.delivery import describe, read_back, upload
-from worker.errors import UploadChangedError
+from worker.environment import courier_environment, job_environment
+from worker.errors import StoppedError, StopReason, UploadChangedError
 from worker.supervisor import Tools
 
 
@@ -87,6 +89,34 @@ def test_changed_object_is_noticed(
     tools.store.client.put_object(Bucket=tools.store.bucket, Key=key, Body=b" " * size_bytes)
     with pytest.raises(UploadChangedError, match=r"ghosted\.json"):
         read_back(carrier, prefix, tmp_path / "back", files, nothing)
+
+
+def test_hashing_can_be_stopped(checkpoint: Path) -> None:
+    """Between two blocks of a file it is asked whether to go on: files take minutes to read."""
+    asked = []
+
+    def check() -> None:
+        asked.append(1)
+        if len(asked) == 5:
+            raise StoppedError(StopReason.CANCELLED)
+
+    with pytest.raises(StoppedError):
+        describe(checkpoint, check)
+    assert len(asked) == 5
+
+
+def test_courier_sees_the_store_only(tools: Tools, tmp_path: Path) -> None:
+    """The courier's variables are the store's settings and a job's; none of database and broker."""
+    settings = tools.settings
+    given = courier_environment({"GHOSTED_DATABASE_URL": "x", "HF_TOKEN": "x"}, tmp_path, settings)
+    extra = set(given) - set(job_environment({}, tmp_path))
+    assert {name for name in extra if not name.startswith(("AWS_", "PYTHON"))} <= {
+        f"GHOSTED_{name.upper()}" for name in StoreSettings.model_fields
+    }
+    assert given["GHOSTED_S3_SECRET_KEY"] == settings.s3_secret_key.get_secret_value()
+    values = " ".join(given.values())
+    assert settings.database_url.get_secret_value() not in values
+    assert settings.redis_url.get_secret_value() not in values
 
 
 def test_links_are_refused(checkpoint: Path) -> None:
