@@ -28,7 +28,12 @@ from services.jobs.submissions import LABEL_NAME, LABEL_TEXT
 reading = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Limit = Annotated[int, Query(ge=1, le=100, description="The most items to answer with.")]
 IfNoneMatch = Annotated[
-    str | None, Header(description="An ETag that you have; 304 says that it still holds.", max_length=1024)
+    str | None,
+    Header(
+        alias="If-None-Match",
+        description="An ETag that you have; 304 says that it still holds.",
+        max_length=1024,
+    ),
 ]
 LabelFilter = Annotated[str, StringConstraints(pattern=f"^{LABEL_NAME}={LABEL_TEXT}$", max_length=320)]
 ModelFilter = Annotated[str, StringConstraints(pattern=f"{HUB_ID}|^[a-z0-9][a-z0-9._-]{{0,95}}$")]
