@@ -28,6 +28,7 @@ def create_app(settings: Settings) -> FastAPI:
         description=DESCRIPTION,
         lifespan=_lifespan(settings),
         dependencies=[Depends(check_parameters)],
+        generate_unique_id_function=openapi.operation_id,
         # These pages would load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,

@@ -3,12 +3,12 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import AwareDatetime, StringConstraints
 
 from ghosted_core.spec.references import HUB_ID
 from services.dependencies import CurrentViewer, ReadSession
-from services.jobs import changes, listing, repository, stream
+from services.jobs import changes, listing, repository, stream, validation
 from services.jobs.caching import tagged
 from services.jobs.listing import Filters
 from services.jobs.schemas import (
@@ -39,12 +39,7 @@ LabelFilter = Annotated[str, StringConstraints(pattern=f"^{LABEL_NAME}={LABEL_TE
 ModelFilter = Annotated[str, StringConstraints(pattern=f"{HUB_ID}|^[a-z0-9][a-z0-9._-]{{0,95}}$")]
 
 
-@reading.get("")
-def list_jobs(
-    session: ReadSession,
-    viewer: CurrentViewer,
-    limit: Limit = 20,
-    after: Annotated[UUID | None, Query(description="The `next_after` of the page before.")] = None,
+def _filters(
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
     model: Annotated[
         ModelFilter | None, Query(description="Only jobs of this Hub repository or alias.")
@@ -59,10 +54,20 @@ def list_jobs(
     created_before: Annotated[
         AwareDatetime | None, Query(description="Only jobs submitted before this time.")
     ] = None,
+) -> Filters:
+    labels = dict(one.split("=", 1) for one in label or ())
+    return Filters(state, model, labels, created_from, created_before)
+
+
+@reading.get("")
+def list_jobs(
+    session: ReadSession,
+    viewer: CurrentViewer,
+    filters: Annotated[Filters, Depends(_filters)],
+    limit: Limit = 20,
+    after: Annotated[UUID | None, Query(description="The `next_after` of the page before.")] = None,
 ) -> JobPage:
     """Your jobs, newest first."""
-    labels = dict(one.split("=", 1) for one in label or ())
-    filters = Filters(state, model, labels, created_from, created_before)
     jobs = listing.list_newest(session, viewer, limit=limit + 1, after=after, filters=filters)
     shown = jobs[:limit]
     more = len(jobs) > limit
@@ -111,5 +116,5 @@ def list_metrics(job_id: UUID, session: ReadSession, viewer: CurrentViewer) -> M
 
 
 router = APIRouter()
-for _part in (reading, changes.router, stream.router):
+for _part in (reading, changes.router, validation.router, stream.router):
     router.include_router(_part)

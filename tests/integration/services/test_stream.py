@@ -70,7 +70,7 @@ def finish(database: Database, fence: Fence) -> None:
 
 
 def test_a_stream_tells_all_and_ends_with_the_job(server: Server, database: Database) -> None:
-    """Every event once, in order, those before and those after the request; then the ended job; then nothing."""
+    """Every event once, in order, from before and after the request; then the ended job."""
     job_id = mine(server)
     fence = claim(database, job_id).fence
     with opened(server, job_id) as response:
