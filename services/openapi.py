@@ -59,11 +59,12 @@ def _description(app: FastAPI) -> dict[str, Any]:
         tags=OPENED_TAGS,
         servers=[{"url": "/", "description": "This service."}],
     )
+    components = schema.setdefault("components", {})
+    models = components.setdefault("schemas", {})
     for path, operations in schema["paths"].items():
         for operation in operations.values():
             _complete(path, operation)
-    components = schema.setdefault("components", {})
-    models = components.setdefault("schemas", {})
+            _describe_successes(operation["responses"], models)
     for unused in UNUSED | LOCAL_ONLY:
         models.pop(unused, None)
     models.update(_problem_models())
@@ -90,6 +91,16 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
         responses[status]["links"] = LINKS
     if name in EXAMPLES:
         operation["requestBody"]["content"]["application/json"]["examples"] = EXAMPLES[name]
+
+
+def _describe_successes(responses: dict[str, Any], models: Mapping[str, Any]) -> None:
+    """What FastAPI calls a successful response is called what its model is."""
+    for response in responses.values():
+        if response["description"] != "Successful Response":
+            continue
+        schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+        model = models.get(schema.get("$ref", "").rpartition("/")[2], {})
+        response["description"] = model.get("description", "Done.").partition("\n")[0]
 
 
 def _headers(names: tuple[str, ...]) -> dict[str, Any]:

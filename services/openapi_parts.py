@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Any
 
-from ghosted_core.errors import GhostedError, HubUnavailableError, InvalidSpecError, ModelNotFoundError
+from ghosted_core.errors import GhostedError, InvalidSpecError, ModelNotFoundError
 from services import errors
 from services.problems import problem_of
 

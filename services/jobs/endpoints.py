@@ -4,7 +4,7 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query, Response
-from pydantic import AwareDatetime, StringConstraints
+from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 
 from ghosted_core.spec.references import HUB_ID
 from services.dependencies import CurrentViewer, ReadSession
@@ -24,6 +24,7 @@ from services.jobs.schemas import (
 from services.jobs.showing import show, show_one
 from services.jobs.states import JobState
 from services.jobs.submissions import LABEL_NAME, LABEL_TEXT
+from services.parameters import check_rfc3339
 
 reading = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Limit = Annotated[int, Query(ge=1, le=100, description="The most items to answer with.")]
@@ -36,6 +37,8 @@ IfNoneMatch = Annotated[
     ),
 ]
 LabelFilter = Annotated[str, StringConstraints(pattern=f"^{LABEL_NAME}={LABEL_TEXT}$", max_length=320)]
+# Else a bare number would count as seconds since 1970.
+Moment = Annotated[AwareDatetime, BeforeValidator(check_rfc3339)]
 ModelFilter = Annotated[str, StringConstraints(pattern=f"{HUB_ID}|^[a-z0-9][a-z0-9._-]{{0,95}}$")]
 
 
@@ -49,10 +52,10 @@ def _filters(
         Query(max_length=8, description="Only jobs with this label, as `name=text`; all of several."),
     ] = None,
     created_from: Annotated[
-        AwareDatetime | None, Query(description="Only jobs submitted at this time or later.")
+        Moment | None, Query(description="Only jobs submitted at this time or later.")
     ] = None,
     created_before: Annotated[
-        AwareDatetime | None, Query(description="Only jobs submitted before this time.")
+        Moment | None, Query(description="Only jobs submitted before this time.")
     ] = None,
 ) -> Filters:
     labels = dict(one.split("=", 1) for one in label or ())
