@@ -1,8 +1,13 @@
 """A table full of jobs, made by one statement a table."""
 
+import json
+
 from sqlalchemy import text
 
 from services.db.sessions import Database
+from services.jobs.failures import Failure
+
+FAILURE = json.dumps(Failure("unsafe_model", "pickles", "Use others.", "load", attempt=1).to_json())
 
 # Of each 1000 jobs of an owner: 979 succeeded, 10 failed, 5 cancelled, 4 queued, 2 running. One a
 # second, the newest now. Ids are of version 7, as the service makes them. `owner_id` is one key's.
@@ -18,7 +23,7 @@ SELECT
     3600, state,
     CASE WHEN state = 'running' THEN gen_random_uuid() END,
     CASE WHEN state = 'running' THEN now() + interval '1 hour' END,
-    CASE WHEN state = 'failed' THEN '{"code": "x"}'::jsonb END,
+    CASE WHEN state = 'failed' THEN CAST(:failure AS jsonb) END,
     1, at,
     CASE WHEN state NOT IN ('queued', 'running') THEN at END,
     CASE WHEN state NOT IN ('queued', 'running') THEN at END
@@ -40,7 +45,7 @@ def fill(database: Database, owner_id: object, count: int) -> None:
     """`count` jobs of one owner, with an event each; the planner knows of them."""
     with database.write() as session:
         session.execute(text("SET LOCAL statement_timeout = '10min'"))
-        session.execute(text(JOBS), {"owner_id": owner_id, "count": count})
+        session.execute(text(JOBS), {"owner_id": owner_id, "count": count, "failure": FAILURE})
         session.execute(text(EVENTS))
     # Outside of any transaction, as the autovacuum of a busy server would.
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
