@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from torch import nn
 
@@ -62,11 +61,16 @@ class RefusedSetting:
 class Family:
     """Module paths inside a causal language model, and what its configuration says per layer.
 
+    Where a model has parts beside the language model (a vision tower), the paths lead into the language
+    model, and all configuration entries are those of its own nested configuration. The other parts stay
+    as they are.
+
     `architecture` is the stock transformers class; `per_layer_lists` names the configuration
     entries that hold one value a layer and must be cut along with them. `embeddings` are all that add
     up to the first state. `attention_output` and `mlp_output` are the projections, inside a layer,
     that write to the stream (whichever of them a layer has); `input_first` says that their weights are
     stored as (in, out). `at_most_layers` are entries that count layers and must not exceed their number.
+    In `refused_dtypes` the stream overflows.
     """
 
     model_type: str
@@ -85,6 +89,7 @@ class Family:
     dense_layers: DenseLayerRule | None = None
     at_most_layers: tuple[str, ...] = ()
     refused: tuple[RefusedSetting, ...] = ()
+    refused_dtypes: tuple[str, ...] = ()
 
     def layer_path(self, index: int) -> str:
         """Path of one decoder layer."""
@@ -126,8 +131,31 @@ SUPPORTED: Mapping[str, Family] = {
             mlp_output=("mlp.experts.down_proj",),
             block=Block.EXPERTS,
         ),
-        Family("gemma2", "Gemma2ForCausalLM", block=Block.POST_NORM, per_layer_lists=("layer_types",)),
-        Family("gemma3_text", "Gemma3ForCausalLM", block=Block.POST_NORM, per_layer_lists=("layer_types",)),
+        Family(
+            "gemma2",
+            "Gemma2ForCausalLM",
+            block=Block.POST_NORM,
+            per_layer_lists=("layer_types",),
+            refused_dtypes=("float16",),
+        ),
+        Family(
+            "gemma3_text",
+            "Gemma3ForCausalLM",
+            block=Block.POST_NORM,
+            per_layer_lists=("layer_types",),
+            refused_dtypes=("float16",),
+        ),
+        Family(
+            "gemma3",
+            "Gemma3ForConditionalGeneration",
+            decoder="model.language_model",
+            layers="model.language_model.layers",
+            final_norm="model.language_model.norm",
+            embeddings=("model.language_model.embed_tokens",),
+            block=Block.POST_NORM,
+            per_layer_lists=("layer_types",),
+            refused_dtypes=("float16",),
+        ),
         Family("phi3", "Phi3ForCausalLM"),
         Family("olmo2", "Olmo2ForCausalLM", block=Block.POST_NORM),
         Family("smollm3", "SmolLM3ForCausalLM", per_layer_lists=("no_rope_layers", "layer_types")),
@@ -209,9 +237,6 @@ SUPPORTED: Mapping[str, Family] = {
         ),
     )
 }
-# What layers can be, of those that this version knows: the others keep a state of their own.
-NO_LAYER_LISTS = frozenset({"architectures", "eos_token_id", "mlp_only_layers"})
-KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
 
 def family_of(model_type: str) -> Family:
@@ -227,28 +252,6 @@ def family_of(model_type: str) -> Family:
         raise UnsupportedModelError(
             f"Model type '{model_type}' is not supported; supported are: {known}."
         ) from None
-
-
-def check_configuration(config: Any, family: Family) -> None:
-    """Return if layers can be removed from a model of this configuration.
-
-    Raises:
-        UnsupportedModelError: a setting stands in the way, or a list of one value a layer is not known.
-    """
-    for setting in family.refused:
-        if getattr(config, setting.name, None) is setting.value:
-            raise UnsupportedModelError(
-                f"Layers cannot be removed with {setting.name}={setting.value}: {setting.reason}."
-            )
-    strange = set(getattr(config, "layer_types", None) or ()) - KNOWN_LAYER_TYPES
-    if strange:
-        raise UnsupportedModelError(f"Layers of the kinds {sorted(strange)} are not supported.")
-    known = {*family.per_layer_lists, *NO_LAYER_LISTS}
-    for name, value in config.to_dict().items():
-        if isinstance(value, list) and len(value) == config.num_hidden_layers and name not in known:
-            raise UnsupportedModelError(
-                f"'{name}' seems to hold one value a layer, and how to cut it is not known."
-            )
 
 
 def layers_of(model: nn.Module, family: Family) -> nn.ModuleList:
