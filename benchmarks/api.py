@@ -57,6 +57,7 @@ class Measured:
     jobs: int
     clients: int
     per_second: float
+    p10_ms: float
     p50_ms: float
     p99_ms: float
 
@@ -140,7 +141,8 @@ def measure(what: str, requests: Mapping[int, Mine], *, clients: int, seconds: f
                 taken[jobs] += found
     for jobs, times in taken.items():
         cuts = statistics.quantiles(times, n=100)
-        one = Measured(what, jobs, clients, len(times) / elapsed[jobs], 1000 * cuts[49], 1000 * cuts[98])
+        shares = (1000 * cuts[percent - 1] for percent in (10, 50, 99))
+        one = Measured(what, jobs, clients, len(times) / elapsed[jobs], *shares)
         print(show(one), flush=True)
         yield one
 
@@ -149,7 +151,7 @@ def show(one: Measured) -> str:
     """A line of the table."""
     return (
         f"| {one.what} | {one.jobs:,} | {one.clients} "
-        f"| {one.per_second:.0f} | {one.p50_ms:.2f} | {one.p99_ms:.2f} |"
+        f"| {one.per_second:.0f} | {one.p10_ms:.2f} | {one.p50_ms:.2f} | {one.p99_ms:.2f} |"
     )
 
 
@@ -265,10 +267,12 @@ def serve(name: str) -> None:
 def ratios(found: Sequence[Measured]) -> Iterator[str]:
     """How much longer a median answer takes with the most jobs than with the fewest."""
     counts = {one.jobs for one in found} - {0}
-    medians = {(one.what, one.jobs, one.clients): one.p50_ms for one in found}
-    for (what, jobs, clients), median in medians.items():
+    by_kind = {(one.what, one.jobs, one.clients): one for one in found}
+    for (what, jobs, clients), few in by_kind.items():
         if jobs == min(counts):
-            yield f"{what}, {clients} client(s): {medians[what, max(counts), clients] / median:.2f} x"
+            many = by_kind[what, max(counts), clients]
+            median, undisturbed = many.p50_ms / few.p50_ms, many.p10_ms / few.p10_ms
+            yield f"{what}, {clients} client(s): p50 {median:.2f} x, p10 {undisturbed:.2f} x"
 
 
 def main() -> None:
@@ -283,7 +287,9 @@ def main() -> None:
     if arguments.serve:
         serve(arguments.serve)
         return
-    print("| request | jobs | clients | per second | p50 ms | p99 ms |\n|---|---|---|---|---|---|")
+    print(
+        "| request | jobs | clients | per second | p10 ms | p50 ms | p99 ms |\n|---|---|---|---|---|---|---|"
+    )
     with TemporaryDirectory() as folder, Stack.start(Path(folder) / "data") as stack:
         found = run(arguments, stack)
     print(*ratios(found), sep="\n")

@@ -81,10 +81,9 @@ def _problem_models() -> dict[str, Any]:
 def _complete(path: str, operation: dict[str, Any]) -> None:
     name = operation["operationId"]
     responses = operation["responses"]
-    for status, response in SUCCESSES.get(name, {}).items():
-        responses[status] = response
-    for status, problem in problems_of(path, operation).items():
-        responses[str(status)] = _problem_response(problem.description, problem.codes, problem.headers)
+    responses |= SUCCESSES.get(name, {})
+    for number, problem in problems_of(path, operation).items():
+        responses[str(number)] = _problem_response(problem.description, problem.codes, problem.headers)
     for status, names in SUCCESS_HEADERS.get(name, {}).items():
         responses[status]["headers"] = _headers(names)
     for status in LINKED.get(name, ()):
