@@ -103,7 +103,7 @@ def test_the_foresight_is_that_of_plan(
     local = JobSpec.model_validate({**body, "model": {"kind": "local", "path": str(tiny_folder)}})
     with working(tmp_path, "cpu") as place:
         assert isinstance(place, Workplace)
-        expected = preview(local, place)
+        expected = preview(local, place, tmp_path / "out")
     assert answer["removed"] == list(expected.plan.removed)
     assert answer["kept"] == list(expected.plan.kept)
     found = answer["estimate"]
