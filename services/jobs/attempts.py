@@ -10,15 +10,18 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, func, insert
+from sqlalchemy import ColumnElement, func, insert, select
 
-from services.db.models import Artifact, Job, JobMetric
+from services.db.models import Artifact, Job, JobEvent, JobMetric
 from services.db.sessions import WriteSession
 from services.errors import LeaseLostError
 from services.jobs.failures import Failure, RetryPolicy, state_after_lost_attempt
 from services.jobs.rows import NO_LEASE, NO_STAGE, add_wake_up, change, change_with_event, move, seconds
-from services.jobs.states import JobState
+from services.jobs.states import JobState, Transition
 from services.jobs.values import figure, storable
+
+# The cause of an attempt's end that is nobody's fault: its worker was told to end.
+GIVEN_BACK = "worker_shutdown"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Claimed:
     """A job that is now this worker's: what to do, until when, and the fence to write under."""
 
     fence: Fence
+    owner_id: UUID | None
     spec: Mapping[str, Any]
     spec_digest: str
     lease_expires_at: datetime
@@ -89,6 +93,7 @@ def _claimed(job: Job, token: UUID) -> Claimed:
         raise LeaseLostError(f"job {job.id} was claimed without a lease")
     return Claimed(
         fence=Fence(job.id, job.attempt, token),
+        owner_id=job.owner_id,
         spec=job.spec,
         spec_digest=job.spec_digest,
         lease_expires_at=job.lease_expires_at,
@@ -238,15 +243,23 @@ def end_lost_attempt(
     Raises:
         LeaseLostError: the job has ended or another attempt owns it.
     """
-    target = state_after_lost_attempt(fence.attempt, cancel_requested=cancel_requested, policy=policy)
+    lost = fence.attempt - _given_back(session, fence.job_id)
+    target = state_after_lost_attempt(lost, cancel_requested=cancel_requested, policy=policy)
     if target is JobState.CANCELLED:
         finish_cancelled(session, fence)
     elif target is JobState.FAILED:
         finish_failed(session, fence, failure)
     else:
-        delay = policy.delay_after(fence.attempt)
+        delay = policy.delay_after(lost)
         requeue(session, fence, cause=failure.code, delay_seconds=delay)
     return target
+
+
+def _given_back(session: WriteSession, job_id: UUID) -> int:
+    """How many attempts a worker gave back; they say nothing about the job."""
+    given_back = (JobEvent.type == Transition.REQUEUED, JobEvent.payload["cause"].astext == GIVEN_BACK)
+    query = select(func.count()).select_from(JobEvent).where(JobEvent.job_id == job_id, *given_back)
+    return session.scalar(query) or 0
 
 
 def _finish(
