@@ -14,6 +14,7 @@ from ghosted_cli.request import (
     calibration_choice,
     job_spec,
     model_reference,
+    setting,
     strategy_choice,
     strategy_names,
     text_reference,
@@ -81,7 +82,13 @@ def compress(
                 "strategy": strategy_choice(strategy, remove),
                 "layers": layers,
                 "recovery": without_none(
-                    {"name": recovery, "weighting": weighting, "ridge": ridge, "solver": solver, "fit": fit}
+                    {
+                        "name": recovery,
+                        "weighting": weighting,
+                        "ridge": None if ridge is None else setting(ridge),
+                        "solver": solver,
+                        "fit": fit,
+                    }
                 ),
                 "calibration": calibration_choice(calibration, sequences, sequence_length, held_out, seed),
                 "evaluation": _evaluation(text_reference(evaluation), windows, no_evaluation),
