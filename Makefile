@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 EXTRAS := worker,embedded,plot,test,lint
 
 .DEFAULT_GOAL := help
-.PHONY: help venv setup demo test test-unit test-gpu check format clean
+.PHONY: help venv setup demo test test-unit test-gpu check format openapi clean
 
 help:
 	@echo "make demo    set up, compress a small real model, show what it cost"
 	@echo "make test    set up, run all tests (make test-unit: the quick ones)"
 	@echo "make test-gpu  compare GPU with CPU and measure the GPU, on random models"
 	@echo "make check   set up, run formatter, linter, type checker and import contracts"
+	@echo "make openapi write docs/openapi.json anew"
 	@echo "make setup   set up only; make venv: the bare environment, to install another torch into"
 
 # A torch that the interpreter already has, in a virtual environment or not, is used as it is: its
@@ -56,6 +57,9 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+openapi: setup
+	$(BIN)/python -m services.openapi
 
 format: setup
 	$(BIN)/ruff format .

@@ -25,6 +25,7 @@ from ghosted_cli.request import (
     calibration_choice,
     job_spec,
     model_reference,
+    setting,
     strategy_choice,
     strategy_names,
     text_reference,
@@ -98,7 +99,13 @@ def compress(
                 "strategy": strategy_choice(strategy, remove),
                 "layers": layers,
                 "recovery": without_none(
-                    {"name": recovery, "weighting": weighting, "ridge": ridge, "solver": solver, "fit": fit}
+                    {
+                        "name": recovery,
+                        "weighting": weighting,
+                        "ridge": None if ridge is None else setting(ridge),
+                        "solver": solver,
+                        "fit": fit,
+                    }
                 ),
                 "calibration": calibration_choice(calibration, sequences, sequence_length, held_out, seed),
                 "evaluation": None
@@ -127,9 +134,10 @@ def run(
     from huggingface_hub import get_token
 
     from ghosted_cli.render import result_document, result_table
-    from ghosted_core.device import pick_device
+    from ghosted_core.device import memory_faults_named, pick_device
     from ghosted_core.pipeline import RunOptions, compress as run_pipeline
     from ghosted_core.recorder import MemoryRecorder, TeeRecorder
+    from ghosted_core.stage_cache import FolderStageCache
 
     options = RunOptions(
         out=out.expanduser(),
@@ -137,9 +145,10 @@ def run(
         device=pick_device(device),
         hub_token=get_token(),
         task_data=task_data,
+        stages=FolderStageCache(cache / "stages"),
     )
     memory = MemoryRecorder()
-    with progress_recorder(sys.stderr) as progress:
+    with progress_recorder(sys.stderr) as progress, memory_faults_named(options.device):
         result = run_pipeline(spec, options, TeeRecorder((progress, memory)))
     if as_json:
         typer.echo(json.dumps(result_document(result, memory.events), allow_nan=False))

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ghosted_cli.request import text_reference, without_none
+from ghosted_cli.request import setting, text_reference, without_none
 from ghosted_core.errors import InvalidSpecError
 
 Corpus = Annotated[
@@ -61,7 +61,7 @@ def _corpus(text: str) -> dict[str, Any]:
 
 def _task(text: str, limit: int | None) -> dict[str, Any]:
     name, _, shots = text.partition(":")
-    return without_none({"name": name, "shots": shots or None, "limit": limit})
+    return without_none({"name": name, "shots": setting(shots) if shots else None, "limit": limit})
 
 
 def _bound(text: str) -> dict[str, Any]:
@@ -69,4 +69,4 @@ def _bound(text: str) -> dict[str, Any]:
     pairs = [limit.partition("=") for limit in limits.split(",") if limit]
     if not pairs or not all(name and separator for name, separator, _ in pairs):
         raise InvalidSpecError(f"The gate '{text}' is not of the form METRIC:LIMIT=VALUE,...")
-    return {"metric": metric, **{name.strip(): value.strip() for name, _, value in pairs}}
+    return {"metric": metric, **{name.strip(): setting(value.strip()) for name, _, value in pairs}}

@@ -1,6 +1,7 @@
 """From command-line arguments to a `JobSpec`."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,10 @@ def layer_indices(text: str) -> tuple[int, ...]:
         raise InvalidSpecError(f"The layers '{text}' cannot be read: {error}.") from error
 
 
+# Shorter than what Python refuses to read.
+NUMBER = r"[0-9]{1,18}(?:\.[0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})?"
+
+
 def strategy_choice(text: str, remove: str | None) -> dict[str, Any]:
     """'NAME' or 'NAME:SETTING=VALUE,...' as a strategy; the layers to remove, if named, are one too.
 
@@ -66,7 +71,17 @@ def strategy_choice(text: str, remove: str | None) -> dict[str, Any]:
     pairs = [setting.partition("=") for setting in settings.split(",") if settings]
     if not all(key and separator for key, separator, _ in pairs):
         raise InvalidSpecError(f"The settings '{settings}' are not of the form SETTING=VALUE,...")
-    return {**{key.strip(): value.strip() for key, _, value in pairs}, "name": name}
+    return {**{key.strip(): setting(value.strip()) for key, _, value in pairs}, "name": name}
+
+
+def setting(text: str) -> str | float | bool:
+    """What a spec knows the word as: a switch, a number, or the word itself."""
+    switches = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+    if text.lower() in switches:
+        return switches[text.lower()]
+    if re.fullmatch(r"[0-9]{1,18}", text):
+        return int(text)
+    return float(text) if re.fullmatch(NUMBER, text) else text
 
 
 def strategy_names() -> str:

@@ -18,8 +18,9 @@ from ghosted_core.describe import describe
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.tasks import TaskPlace, check_tasks
 from ghosted_core.meter import ProcessMeter
+from ghosted_core.model.admission import check_configuration, check_dtype
 from ghosted_core.model.capture import ResidualStream
-from ghosted_core.model.families import SUPPORTED, Family, check_configuration, family_of
+from ghosted_core.model.families import SUPPORTED, Family, family_of
 from ghosted_core.model.surgery import pruned_model, repaired_model
 from ghosted_core.plan import PruningPlan
 from ghosted_core.quality import Candidates, Repair, evaluate, verdict
@@ -30,6 +31,10 @@ from ghosted_core.report_html import report_files
 from ghosted_core.room import require_room
 from ghosted_core.scoring import score_layers
 from ghosted_core.spec import JobSpec
+from ghosted_core.stage_cache import NoStageCache, StageCache
+from ghosted_core.stage_cache.keeping import Keeping
+from ghosted_core.stage_cache.keys import circumstances
+from ghosted_core.stage_cache.scores import recalled
 from ghosted_core.texts import Texts, read_texts
 
 
@@ -38,7 +43,8 @@ class RunOptions:
     """What a run needs to know and the result does not depend on.
 
     `scratch` is where repairs keep activations that do not fit into memory, and clean up afterwards;
-    None: beside `out`. `task_data` is a folder with the items of benchmark tasks.
+    None: beside `out`. `stages` is where a run finds what earlier ones found, and leaves its own.
+    `task_data` is a folder with the items of benchmark tasks.
     """
 
     out: Path
@@ -48,6 +54,7 @@ class RunOptions:
     hub_token: str | None = field(default=None, repr=False)
     task_data: Path | None = None
     catalog: Catalog = field(default_factory=builtin_catalog)
+    stages: StageCache = field(default_factory=NoStageCache)
 
 
 @dataclass(frozen=True)
@@ -94,11 +101,12 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
         check_tasks(spec.evaluation.tasks, _task_place(options))
     with stage(Stage.LOAD, recorder, meter, unit="steps", total=3) as scope:
         loaded = _load(spec, options, recorder, scope)
-    scores = score_layers(spec, loaded.model, loaded.texts.calibration, recorder, meter)
+    keeping = Keeping(options.stages, circumstances(loaded.source, loaded.model), recorder)
+    scores = score_layers(spec, loaded.model, loaded.texts.calibration, recorder, meter, recalled(keeping))
     plan = plan_of(scores, loaded.stream.layer_count)
     recorder.record(Logged(f"removing layers {list(plan.removed)}"))
     check_applicable(spec.recovery, loaded.family, plan)
-    job = Calibrated(loaded.model, loaded.texts, options.scratch or options.out.parent)
+    job = Calibrated(loaded.model, loaded.texts, options.scratch or options.out.parent, keeping)
     outcomes = repair(spec.recovery, job, plan, recorder, meter)
     with stage(Stage.PATCH, recorder, meter, unit="steps", total=1) as scope:
         candidates = _candidates(loaded, plan, outcomes)
@@ -164,6 +172,7 @@ def check_fit(spec: JobSpec, config: PreTrainedConfig) -> None:
     """
     family = family_of(config.model_type)
     check_configuration(config, family)
+    check_dtype(spec.dtype, config, family)
     check_applicable(spec.recovery, family)
     text = config.get_text_config()
     layer_count = text.num_hidden_layers

@@ -13,7 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.exc import InterfaceError, OperationalError, TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 
-from ghosted_core.errors import DataError, GhostedError, InvalidSpecError, SourceError
+from ghosted_core.errors import (
+    DataError,
+    DataUnavailableError,
+    GhostedError,
+    HubUnavailableError,
+    InvalidSpecError,
+    SourceError,
+)
 from services.errors import (
     BadRequestError,
     DatabaseUnavailableError,
@@ -22,7 +29,6 @@ from services.errors import (
     RouteNotFoundError,
     ServiceError,
     UnauthenticatedError,
-    UnavailableError,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -70,6 +76,8 @@ def status_of(error: GhostedError) -> int:
     """The HTTP status that an error is answered with."""
     if isinstance(error, ServiceError):
         return error.status
+    if isinstance(error, HubUnavailableError | DataUnavailableError):
+        return 503
     return 422 if isinstance(error, InvalidSpecError | SourceError | DataError) else 500
 
 
@@ -97,7 +105,7 @@ def respond(error: GhostedError, flaws: Sequence[Flaw] = ()) -> ProblemResponse:
 def _headers(error: GhostedError) -> dict[str, str]:
     if isinstance(error, UnauthenticatedError):
         return {"WWW-Authenticate": "Bearer"}
-    return {"Retry-After": "5"} if isinstance(error, UnavailableError) else {}
+    return {"Retry-After": "5"} if status_of(error) == HTTPStatus.SERVICE_UNAVAILABLE else {}
 
 
 def install(app: FastAPI) -> None:

@@ -67,8 +67,9 @@ class Probe(Record):
 class Manifest(Record):
     """The whole of `ghosted.json`; `files` covers every other file of the checkpoint.
 
-    `spec` is the public form of the job's spec, `spec_digest` the digest of the spec itself. `details`
-    says of metrics on what they were measured and how exactly; `gate` how the result was judged.
+    `spec` is the public form of the job's spec, `spec_digest` the digest of the spec itself. `layer_kinds`
+    says of each layer what it was in the source; see `model.kinds`. `details` says of metrics on what they
+    were measured and how exactly; `gate` how the result was judged.
     """
 
     format: Literal[1] = 1
@@ -77,6 +78,7 @@ class Manifest(Record):
     source: SourceRecord
     plan: PlanRecord
     operators: tuple[str, ...]
+    layer_kinds: tuple[str, ...]
     fits: tuple[dict[str, Any], ...]
     calibration: dict[str, Any] | None
     evaluation: dict[str, Any] | None

@@ -13,9 +13,10 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ghosted_core.batching import batch_size
 from ghosted_core.errors import TaskDataError, UnknownTaskError
 from ghosted_core.evaluate.task_data import local_files
-from ghosted_core.evaluate.task_protocol import Score, batch_size
+from ghosted_core.evaluate.task_protocol import Score
 from ghosted_core.spec import HarnessTask
 
 # As the harness has it without a number: examples for few-shot prompts are always the same.

@@ -5,13 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from ghosted_core.batching import LOGIT_BYTES
 from ghosted_core.checkpoint.source import ModelSource
 from ghosted_core.spec import HarnessTask
 
-# What the harness may hold of logits at a time; its own automatic size takes 26 GB on a CPU.
-LOGIT_BYTES = 512 << 20
-LARGEST_BATCH = 64
-FLOAT32_BYTES = 4
 LINE_LIMIT_BYTES = 1 << 20
 
 
@@ -86,8 +83,3 @@ class Refused(Message):
 
 Said = Annotated[Ready | Progress | Score | Refused, Field(discriminator="kind")]
 SAID: TypeAdapter[Ready | Progress | Score | Refused] = TypeAdapter(Said)
-
-
-def batch_size(length: int, vocabulary: int, logit_bytes: int) -> int:
-    """How many sequences of `length` tokens have logits within the bound; at least one."""
-    return max(1, min(LARGEST_BATCH, logit_bytes // (length * vocabulary * FLOAT32_BYTES)))

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from ghosted_core.spec.base import Frozen, read_named
+from ghosted_core.spec.base import Frozen, Integer, Number, read_named
 from ghosted_core.spec.references import CatalogText, TextReference
 
 # How each named corpus becomes one text is part of its name; see `ghosted_core.corpora`.
@@ -30,10 +30,10 @@ class PerplexityCorpus(Frozen):
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_]{0,31}$")]
     dataset: TextReference | None = None
-    windows: Annotated[int, Field(ge=1, le=65536)] | Literal["all"] | None = Field(
+    windows: Annotated[Integer, Field(ge=1, le=65536)] | Literal["all"] | None = Field(
         default=None, description="'all' there are; None: as many as the evaluation's 'windows' says."
     )
-    sequence_length: int | None = Field(default=None, ge=2, le=1_048_576)
+    sequence_length: Integer | None = Field(default=None, ge=2, le=1_048_576)
 
     @model_validator(mode="after")
     def _has_text(self) -> "PerplexityCorpus":
@@ -51,8 +51,8 @@ class HarnessTask(Frozen):
     """A task of lm-evaluation-harness: `limit` takes its first items only."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")]
-    shots: int = Field(default=0, ge=0, le=64)
-    limit: int | None = Field(default=None, ge=1, le=10_000_000)
+    shots: Integer = Field(default=0, ge=0, le=64)
+    limit: Integer | None = Field(default=None, ge=1, le=10_000_000)
 
     @property
     def key(self) -> str:
@@ -68,12 +68,12 @@ class Bound(Frozen):
     """
 
     metric: Annotated[str, StringConstraints(pattern=METRIC)]
-    max_ratio: float | None = Field(default=None, gt=0)
-    min_ratio: float | None = Field(default=None, gt=0)
-    max_rise: float | None = Field(default=None, ge=0)
-    max_drop: float | None = Field(default=None, ge=0)
-    max: float | None = None
-    min: float | None = None
+    max_ratio: Number | None = Field(default=None, gt=0)
+    min_ratio: Number | None = Field(default=None, gt=0)
+    max_rise: Number | None = Field(default=None, ge=0)
+    max_drop: Number | None = Field(default=None, ge=0)
+    max: Number | None = None
+    min: Number | None = None
 
     @model_validator(mode="after")
     def _bounds_something(self) -> "Bound":
@@ -104,15 +104,15 @@ class Evaluation(Frozen):
     """
 
     dataset: TextReference | None = None
-    windows: int = Field(default=16, ge=0, le=65536)
-    sequence_length: int | None = Field(default=None, ge=2, le=1_048_576)
+    windows: Integer = Field(default=16, ge=0, le=65536)
+    sequence_length: Integer | None = Field(default=None, ge=2, le=1_048_576)
     corpora: tuple[Annotated[PerplexityCorpus, BeforeValidator(read_named)], ...] = Field(
         default=(), max_length=16
     )
     prompts: tuple[Prompt, ...] = Field(
         default=("The capital of France is", "Water boils when"), max_length=16
     )
-    new_tokens: int = Field(default=24, ge=1, le=512)
+    new_tokens: Integer = Field(default=24, ge=1, le=512)
     template: Literal["auto", "none"] = "auto"
     tasks: tuple[Annotated[HarnessTask, BeforeValidator(read_named)], ...] = Field(default=(), max_length=64)
     gate: tuple[Bound, ...] = Field(default=(), max_length=64)

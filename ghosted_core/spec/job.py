@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_serializer, model_validator
 
 from ghosted_core.spec.amounts import LayerAmount, resolve_amount
-from ghosted_core.spec.base import Frozen
+from ghosted_core.spec.base import Frozen, Integer
 from ghosted_core.spec.evaluation import Evaluation
 from ghosted_core.spec.recoveries import Ghosted, Recovery
 from ghosted_core.spec.references import CatalogText, ModelReference, TextReference
@@ -25,10 +25,10 @@ class Calibration(Frozen):
     """
 
     dataset: TextReference = Field(default=CatalogText(alias=DEFAULT_TEXT))
-    sequences: int = Field(default=32, ge=1, le=65536)
-    sequence_length: int = Field(default=2048, ge=2, le=1_048_576)
-    held_out_sequences: int = Field(default=4, ge=0, le=65536)
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    sequences: Integer = Field(default=32, ge=1, le=65536)
+    sequence_length: Integer = Field(default=2048, ge=2, le=1_048_576)
+    held_out_sequences: Integer = Field(default=4, ge=0, le=65536)
+    seed: Integer = Field(default=0, ge=0, lt=2**63)
 
 
 class JobSpec(Frozen):

@@ -1,19 +1,26 @@
-"""What a submission does, before and in its transaction."""
+"""What a submission does, before and in its transaction; what a deletion does."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import UUID
 
 from ghosted_core.catalog import Catalog
 from ghosted_core.errors import DataNotFoundError, ModelNotFoundError
 from ghosted_core.spec import CatalogModel, CatalogText, JobSpec, LocalModel, LocalText
+from services.artifacts.manifest import job_prefix
+from services.artifacts.storage import ArtifactStore
 from services.config import Settings
 from services.db.models import Job
 from services.db.sessions import WriteSession
 from services.errors import InvalidRequestError, LocalPathRefusedError, UnknownAliasError
 from services.jobs import repository
+from services.jobs.foresight import foresee
 from services.jobs.repository import NewJob
 from services.jobs.rows import add_wake_up
+from services.jobs.submissions import JobSubmission
 from services.jobs.values import storable
+from services.jobs.viewer import Viewer
+from services.toolbox import Toolbox
 
 
 def submit(session: WriteSession, new: NewJob) -> Job:
@@ -21,6 +28,36 @@ def submit(session: WriteSession, new: NewJob) -> Job:
     job = repository.add(session, new)
     add_wake_up(session, job)
     return job
+
+
+def delete(session: WriteSession, job: Job, store: ArtifactStore) -> None:
+    """Neither rows nor objects of `job`, which has ended and is locked, are left.
+
+    Raises:
+        StorageUnavailableError: the store does not answer; the job is still there.
+    """
+    # Objects first: a row without objects can be deleted again, objects without a row nobody finds.
+    store.abort_uploads(job_prefix(job.id))
+    store.delete_prefix(job_prefix(job.id))
+    repository.remove(session, job)
+
+
+def checked(
+    submission: JobSubmission, viewer: Viewer, tools: Toolbox, *, retry_of: UUID | None = None
+) -> NewJob:
+    """What `submission` asks for, if it can be had.
+
+    Raises:
+        InvalidRequestError: one of its kinds; see `check_spec` and `deadline_seconds`.
+        GhostedError: the model is known here, and what is asked for does not fit it.
+    """
+    spec = submission.to_spec()
+    check_spec(spec, tools.catalog)
+    if isinstance(spec.model, CatalogModel):
+        # What does not fit a model that is known here need not wait for a worker to say so.
+        foresee(spec, tools.catalog.configs.get(spec.model.alias, {}))
+    deadline = deadline_seconds(submission.deadline_seconds, tools.settings)
+    return NewJob(spec, deadline, viewer.owner_id, submission.labels, retry_of)
 
 
 def check_spec(spec: JobSpec, catalog: Catalog) -> None:

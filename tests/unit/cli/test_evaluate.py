@@ -91,11 +91,11 @@ def test_options_are_read_as_parts_of_a_spec() -> None:
     ]
     assert task_choices(["boolq,arc_easy:5", "copa"], 100) == [
         {"name": "boolq", "limit": 100},
-        {"name": "arc_easy", "shots": "5", "limit": 100},
+        {"name": "arc_easy", "shots": 5, "limit": 100},
         {"name": "copa", "limit": 100},
     ]
     assert gate_choices(["acc_boolq:max_drop=0.05,min=0.5"]) == [
-        {"metric": "acc_boolq", "max_drop": "0.05", "min": "0.5"}
+        {"metric": "acc_boolq", "max_drop": 0.05, "min": 0.5}
     ]
     with pytest.raises(InvalidSpecError):
         gate_choices(["perplexity"])

@@ -26,7 +26,7 @@ def test_a_strategy_may_bring_settings() -> None:
     """They follow the name; naming layers is a strategy of its own."""
     assert strategy_choice("taylor", None) == {"name": "taylor"}
     chosen = strategy_choice("taylor:protect=no,sequences=20", None)
-    assert chosen == {"name": "taylor", "protect": "no", "sequences": "20"}
+    assert chosen == {"name": "taylor", "protect": False, "sequences": 20}
     strategy = job_spec({"model": "a/b", "layers": "25%", "strategy": chosen}).strategy
     assert strategy == Taylor(protect=False, sequences=20)
     assert strategy_choice("streamline", "3,8-9") == {"name": "explicit", "indices": (3, 8, 9)}

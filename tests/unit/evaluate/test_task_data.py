@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from ghosted_core.batching import batch_size
 from ghosted_core.errors import TaskDataError
 from ghosted_core.evaluate.task_data import local_files
-from ghosted_core.evaluate.task_protocol import batch_size
 
 
 def folder_with(folder: Path, *names: str) -> Path:
