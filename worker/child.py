@@ -12,10 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from ghosted_core.recorder import Event
 from services.leash import leashed
 from worker.errors import RunnerCrashedError
-from worker.protocol import LINE_LIMIT_BYTES, Ended, Fault, Message, Result, read_line
+from worker.protocol import LINE_LIMIT_BYTES, Ended, Fault, Message, Result, Said, read_line
 
 POLL_SECONDS = 0.02
 
@@ -66,7 +65,7 @@ class Child:
         """The process number, which is that of the group."""
         return self._process.pid
 
-    def listen(self, on_event: Callable[[Event], None]) -> Ended:
+    def listen(self, on_event: Callable[[Said], None]) -> Ended:
         """Hand on each event until the process ends; how it ended.
 
         Raises:

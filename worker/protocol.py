@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -25,10 +25,6 @@ from ghosted_core.spec import JobSpec
 from worker.errors import RunnerCrashedError
 
 LINE_LIMIT_BYTES = 1 << 20
-_EVENTS: Mapping[str, TypeAdapter[Any]] = {
-    kind.__name__: TypeAdapter(kind)
-    for kind in (StageStarted, StageProgressed, StageFinished, MetricMeasured, Logged)
-}
 
 
 class ExitCode(IntEnum):
@@ -79,6 +75,21 @@ class Fault(Message):
         return cls(code=error.code, message=error.message, advice=error.hint, retryable=error.retryable)
 
 
+class Moved(Message):
+    """`done` of `total` bytes have arrived; the first of a stage begins it, which ends the one before."""
+
+    stage: Literal["upload", "verify"]
+    done: int
+    total: int
+
+
+Said = Event | Moved
+_EVENTS: Mapping[str, TypeAdapter[Any]] = {
+    kind.__name__: TypeAdapter(kind)
+    for kind in (StageStarted, StageProgressed, StageFinished, MetricMeasured, Logged, Moved)
+}
+
+
 @dataclass(frozen=True)
 class Ended:
     """The last thing that a process said, if it said anything, and its exit code (negative: a signal)."""
@@ -87,7 +98,7 @@ class Ended:
     exit_code: int
 
 
-def read_line(line: bytes) -> Event | Result | Fault:
+def read_line(line: bytes) -> Said | Result | Fault:
     """What a line says.
 
     Raises:
@@ -102,7 +113,7 @@ def read_line(line: bytes) -> Event | Result | Fault:
         raise RunnerCrashedError("the job's process wrote a line that is not of the protocol") from error
 
 
-def _read_event(body: Any) -> Event:
+def _read_event(body: Any) -> Said:
     kind = body.pop("event")
-    event: Event = _EVENTS[kind].validate_python(body)
+    event: Said = _EVENTS[kind].validate_python(body)
     return event

@@ -8,7 +8,7 @@ from typing import Any, TextIO, TypeVar
 
 from ghosted_core.errors import GhostedError
 from ghosted_core.recorder import Event, event_to_json
-from worker.protocol import ExitCode, Fault, Message
+from worker.protocol import ExitCode, Fault, Message, Moved
 
 Request = TypeVar("Request", bound=Message)
 
@@ -22,6 +22,10 @@ class Speaker:
     def record(self, event: Event) -> None:
         """Tell the supervisor of `event`."""
         self.say(event_to_json(event))
+
+    def move(self, moved: Moved) -> None:
+        """Tell the supervisor of bytes that have arrived."""
+        self.say({"event": type(moved).__name__, **moved.model_dump()})
 
     def say(self, body: dict[str, Any]) -> None:
         """Write one line, at once."""
