@@ -91,8 +91,9 @@ def test_silent_database(
     """
     processes.relay(**SHORT)
     worker = processes.worker(**SHORT)
-    job_id = jobs.submit(stand_in("wait8"))
+    job_id = jobs.submit(stand_in("still8"))
     runner = worker.runner()
+    jobs.wait(job_id, lambda job: job.stage)
     parts.postgres.freeze()
     frozen = time.monotonic()
     try:
