@@ -2,9 +2,12 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
+
+from sqlalchemy.exc import OperationalError
 
 from ghosted_core.recorder import (
     Logged,
@@ -82,11 +85,13 @@ class Ledger:
         )
 
     def progress(self, stage: str, done: int) -> None:
-        """`done` of the stage is behind the job; told at most twice a second."""
+        """`done` of the stage is behind the job; told at most twice a second, if the database is there."""
         now = time.monotonic()
         if now >= self._progress_due:
             self._progress_due = now + PROGRESS_SECONDS
-            self.write(lambda session, fence: attempts.record_progress(session, fence, stage, done))
+            # Not repeated: the next figure replaces this one, and the job's process waits meanwhile.
+            with suppress(OperationalError), self._database.write() as session:
+                attempts.record_progress(session, self._fence, stage, done)
 
     def finished(self, stage: str, seconds: float, peak_memory_bytes: int | None = None) -> None:
         """`stage` is over, after `seconds`."""
