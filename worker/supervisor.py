@@ -5,9 +5,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -39,6 +39,11 @@ SHELL_KILLED = 137
 logger = logging.getLogger(__name__)
 
 
+def worker_name() -> str:
+    """This process, for people who look for it."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
 @dataclass(frozen=True)
 class Tools:
     """What a worker has and its jobs' processes have not."""
@@ -47,6 +52,9 @@ class Tools:
     database: Database
     store: ArtifactStore
     shutdown: threading.Event
+    # The name under which jobs are claimed, and the variables of which their processes get some.
+    worker: str = field(default_factory=worker_name)
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
 class AttemptFailedError(Exception):
@@ -61,7 +69,7 @@ def supervise(tools: Tools, job_id: UUID) -> None:
     """The job has ended, waits for another attempt, or belongs to another worker."""
     with tools.database.write() as session:
         lease_seconds = tools.settings.lease_seconds
-        claimed = attempts.claim(session, job_id, lease_seconds=lease_seconds, worker=worker_name())
+        claimed = attempts.claim(session, job_id, lease_seconds=lease_seconds, worker=tools.worker)
     if claimed is None:
         logger.info("job %s is not to be had: it runs elsewhere or has ended", job_id)
         return
@@ -76,11 +84,6 @@ def supervise(tools: Tools, job_id: UUID) -> None:
     except DatabaseUnavailableError:
         # The lease runs out, and the sweeper gives the job to whoever reaches the database.
         logger.error("job %s: attempt %d lost the database", job_id, claimed.fence.attempt)  # noqa: TRY400
-
-
-def worker_name() -> str:
-    """This worker, for people who look for it."""
-    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class Attempt:
@@ -170,7 +173,7 @@ class Attempt:
             request,
             folder=self.scratch.folder,
             log=self.scratch.log,
-            environment=job_environment(os.environ, self.scratch.folder),
+            environment=job_environment(self.tools.environment, self.scratch.folder),
             stop_seconds=self.tools.settings.stop_seconds,
         )
         with child, self.heart.watching(child):

@@ -22,6 +22,9 @@ from services.jobs.schemas import (
     read_metrics,
 )
 from services.jobs.states import JobState
+from services.toolbox import Toolbox
+from services.workers.needs import catalog_needs
+from services.workers.waiting import waiting_reasons
 
 RETRY_AFTER_SECONDS = "2"
 
@@ -37,17 +40,19 @@ def submit_job(
     spec = submission.to_spec()
     service.check_spec(spec, tools.catalog)
     deadline = service.deadline_seconds(submission.deadline_seconds, tools.settings)
-    job = service.submit(session, NewJob(spec, deadline, viewer.owner_id, submission.labels))
+    new = NewJob(spec, deadline, viewer.owner_id, submission.labels, needs=catalog_needs(spec))
+    job = service.submit(session, new)
     base = (tools.settings.public_base_url or "").rstrip("/")
     response.headers["Location"] = f"{base}/v1/jobs/{job.id}"
     response.headers["Retry-After"] = RETRY_AFTER_SECONDS
-    return _show(session, [job])[0]
+    return _show(session, tools, [job])[0]
 
 
 @router.get("")
 def list_jobs(
     session: ReadSession,
     viewer: CurrentViewer,
+    tools: Tools,
     limit: Limit = 20,
     after: Annotated[UUID | None, Query(description="The `next_after` of the page before.")] = None,
     state: JobState | None = None,
@@ -56,13 +61,15 @@ def list_jobs(
     jobs = repository.list_newest(session, viewer, limit=limit + 1, after=after, state=state)
     shown = jobs[:limit]
     more = len(jobs) > limit
-    return JobPage(items=_show(session, shown), has_more=more, next_after=shown[-1].id if more else None)
+    return JobPage(
+        items=_show(session, tools, shown), has_more=more, next_after=shown[-1].id if more else None
+    )
 
 
 @router.get("/{job_id}")
-def get_job(job_id: UUID, session: ReadSession, viewer: CurrentViewer) -> JobRead:
+def get_job(job_id: UUID, session: ReadSession, viewer: CurrentViewer, tools: Tools) -> JobRead:
     """One job: its state, how far it is, and, if it failed, why."""
-    return _show(session, [repository.get(session, viewer, job_id)])[0]
+    return _show(session, tools, [repository.get(session, viewer, job_id)])[0]
 
 
 @router.get("/{job_id}/events")
@@ -87,11 +94,12 @@ def list_metrics(job_id: UUID, session: ReadSession, viewer: CurrentViewer) -> M
 
 
 @router.post("/{job_id}/cancel", status_code=202)
-def cancel_job(job_id: UUID, session: WriteSession, viewer: CurrentViewer) -> JobRead:
+def cancel_job(job_id: UUID, session: WriteSession, viewer: CurrentViewer, tools: Tools) -> JobRead:
     """End a job: at once while it is queued, within seconds while it runs. Asking twice is fine."""
-    return _show(session, [repository.request_cancel(session, viewer, job_id)])[0]
+    return _show(session, tools, [repository.request_cancel(session, viewer, job_id)])[0]
 
 
-def _show(session: Reading, jobs: Sequence[Job]) -> list[JobRead]:
+def _show(session: Reading, tools: Toolbox, jobs: Sequence[Job]) -> list[JobRead]:
     places = repository.queue_positions(session, jobs)
-    return [read_job(job, places.get(job.id)) for job in jobs]
+    reasons = waiting_reasons(session, jobs, lease_seconds=tools.settings.lease_seconds)
+    return [read_job(job, places.get(job.id), reasons.get(job.id)) for job in jobs]

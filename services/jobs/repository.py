@@ -14,6 +14,7 @@ from services.db.sessions import ReadSession, WriteSession
 from services.errors import JobFinishedError, JobNotFoundError
 from services.jobs.rows import append_event, change_with_event, move
 from services.jobs.states import FINAL_STATES, JobState
+from services.workers.needs import UNKNOWN, Needs
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class NewJob:
     deadline_seconds: int
     owner_id: UUID | None = None
     labels: Mapping[str, str] | None = None
+    needs: Needs = UNKNOWN
 
 
 def add(session: WriteSession, new: NewJob) -> Job:
@@ -46,6 +48,8 @@ def add(session: WriteSession, new: NewJob) -> Job:
         labels=dict(new.labels or {}),
         deadline_seconds=new.deadline_seconds,
         event_count=1,
+        needs_memory_bytes=new.needs.memory_bytes,
+        needs_disk_bytes=new.needs.disk_bytes,
     )
     session.add(job)
     session.flush()
