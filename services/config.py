@@ -42,10 +42,10 @@ class Settings(BaseSettings):
     )
 
     lease_seconds: WholeSeconds = Field(
-        default=45, description="A worker that is silent for this long has lost its job."
+        default=30, description="A worker that is silent for this long has lost its job."
     )
-    heartbeat_seconds: Seconds = Field(default=10, description="How often a worker renews its lease.")
-    sweep_seconds: Seconds = Field(default=15, description="How often lost jobs are looked for.")
+    heartbeat_seconds: Seconds = Field(default=5, description="How often a worker renews its lease.")
+    sweep_seconds: Seconds = Field(default=5, description="How often lost jobs are looked for.")
     relay_seconds: Seconds = Field(default=0.5, description="How often unsent wake-ups are looked for.")
     republish_seconds: WholeSeconds = Field(
         default=60, description="A wake-up that nobody followed for this long is sent again."

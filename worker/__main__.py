@@ -19,12 +19,15 @@ STUCK = 3
 KILLED = 128
 
 
-def main() -> int:
-    """Work until SIGTERM or SIGINT; a running job then waits for another worker."""
+def main(consumer_module: str = "worker.consumer") -> int:
+    """Work until SIGTERM or SIGINT; a running job then waits for another worker.
+
+    `consumer_module` is run with the worker's name and the descriptor of its pulse, and takes messages.
+    """
     settings = load_worker_settings()
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     this = new_worker(settings, os.environ)
-    consumer = _start_consumer(this)
+    consumer = _start_consumer(consumer_module, this)
 
     def give_up() -> None:
         # What it started goes with it: nothing of it can be relied on.
@@ -37,11 +40,11 @@ def main() -> int:
     return _attend(consumer, Upkeep(settings, this, give_up))
 
 
-def _start_consumer(this: ThisWorker) -> "subprocess.Popen[bytes]":
+def _start_consumer(module: str, this: ThisWorker) -> "subprocess.Popen[bytes]":
     """The process that takes messages. It is told to end when this one does, however that is."""
     descriptor = this.pulse.descriptor
     return subprocess.Popen(
-        [*leashed(signal.SIGTERM), sys.executable, "-m", "worker.consumer", this.name, str(descriptor)],
+        [*leashed(signal.SIGTERM), sys.executable, "-m", module, this.name, str(descriptor)],
         pass_fds=(descriptor,),
         # Ctrl-C reaches this process only, which hands it on once.
         start_new_session=True,

@@ -22,19 +22,20 @@ from services.jobs import attempts
 from services.jobs.attempts import Claimed, NewArtifact
 from services.jobs.failures import Failure, failure_of
 from worker.child import Child
+from worker.claiming import claim
 from worker.config import WorkerSettings
 from worker.delivery import describe, read_back, upload
 from worker.ending import conclude, conclude_stopped
 from worker.environment import job_environment
 from worker.errors import RunnerCrashedError, StoppedError
+from worker.evidence import SHELL_KILLED, MemoryWatch, prefer_as_victim
 from worker.heart import Heart
 from worker.ledger import Ledger
+from worker.leftovers import discard
 from worker.protocol import Ended, Fault, Message, Result, RunRequest, VerifyRequest
 from worker.scratch import Scratch, open_scratch
 
 LOG_TAIL_BYTES = 4000
-# What a shell reports for a process that was killed; the kernel's memory killer looks like this.
-SHELL_KILLED = 137
 
 logger = logging.getLogger(__name__)
 
@@ -67,9 +68,7 @@ class AttemptFailedError(Exception):
 
 def supervise(tools: Tools, job_id: UUID) -> None:
     """The job has ended, waits for another attempt, or belongs to another worker."""
-    with tools.database.write() as session:
-        lease_seconds = tools.settings.lease_seconds
-        claimed = attempts.claim(session, job_id, lease_seconds=lease_seconds, worker=tools.worker)
+    claimed = claim(tools.database, tools.settings, job_id, worker=tools.worker)
     if claimed is None:
         logger.info("job %s is not to be had: it runs elsewhere or has ended", job_id)
         return
@@ -81,6 +80,7 @@ def supervise(tools: Tools, job_id: UUID) -> None:
             Attempt(tools, claimed, scratch, heart).run()
     except LeaseLostError:
         logger.warning("job %s: attempt %d lost its lease", job_id, claimed.fence.attempt)
+        discard(tools.database, tools.store, claimed.fence)
     except DatabaseUnavailableError:
         # The lease runs out, and the sweeper gives the job to whoever reaches the database.
         logger.error("job %s: attempt %d lost the database", job_id, claimed.fence.attempt)  # noqa: TRY400
@@ -94,7 +94,8 @@ class Attempt:
         self.claimed = claimed
         self.scratch = scratch
         self.heart = heart
-        self.ledger = Ledger(tools.database, claimed.fence, scratch.folder)
+        patience = tools.settings.lease_seconds
+        self.ledger = Ledger(tools.database, claimed.fence, scratch.folder, patience_seconds=patience)
         self.prefix = attempt_prefix(claimed.fence.job_id, claimed.fence.attempt)
 
     def run(self) -> None:
@@ -168,6 +169,7 @@ class Attempt:
             StoppedError: it was stopped.
             AttemptFailedError: it ended otherwise.
         """
+        memory = MemoryWatch.begin()
         child = Child(
             module,
             request,
@@ -176,10 +178,11 @@ class Attempt:
             environment=job_environment(self.tools.environment, self.scratch.folder),
             stop_seconds=self.tools.settings.stop_seconds,
         )
+        prefer_as_victim(child.pid)
         with child, self.heart.watching(child):
             ended = self._listen(child)
         if not (ended.exit_code == 0 and isinstance(ended.last, Result)):
-            raise AttemptFailedError(self._failure(ended))
+            raise AttemptFailedError(self._failure(ended, memory))
 
     def _listen(self, child: Child) -> Ended:
         try:
@@ -189,13 +192,14 @@ class Attempt:
             self.heart.check()
             raise
 
-    def _failure(self, ended: Ended) -> Failure:
+    def _failure(self, ended: Ended, memory: MemoryWatch) -> Failure:
         stage = self.ledger.stage
         if isinstance(ended.last, Fault):
             said = ended.last
             return Failure(said.code, self.ledger.public(said.message), said.advice, stage, said.retryable)
         if ended.exit_code < 0 or ended.exit_code == SHELL_KILLED:
-            return failure_of(WorkerLostError("the job's process was killed"), stage=stage)
+            killed = WorkerLostError("the job's process was killed")
+            return failure_of(memory.explain(ended.exit_code) or killed, stage=stage)
         crash = RunnerCrashedError(f"the job's process ended with exit code {ended.exit_code}")
         return failure_of(crash, stage=stage)
 

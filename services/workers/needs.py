@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ghosted_core.errors import InvalidSpecError
-from ghosted_core.estimate import ITEM_BYTES, estimate
+from ghosted_core.estimate import Sizes, estimate
 from ghosted_core.plan import PruningPlan
 from ghosted_core.spec import CatalogModel, Explicit, JobSpec
 
@@ -15,8 +14,6 @@ CONTIGUOUS = frozenset({"streamline", "streamline_channel", "angular", "reverse"
 # device's context), and what one layer needs while it runs.
 FIXED_MEMORY_BYTES = 512 << 20
 MARGIN = 1.1
-# No model is as wide or deep; a config is a stranger's file.
-MOST = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ def catalog_needs(spec: JobSpec) -> Needs:
     return UNKNOWN if sizes is None else needs_of(spec, sizes)
 
 
-def needs_of(spec: JobSpec, sizes: ModelSizes) -> Needs:
+def needs_of(spec: JobSpec, sizes: Sizes) -> Needs:
     """What the job takes for a model of these sizes; unknown if the spec does not fit them.
 
     The scratch disk holds the checkpoint as it was made and as it was read back.
@@ -66,26 +63,6 @@ def needs_of(spec: JobSpec, sizes: ModelSizes) -> Needs:
     disk = 2 * expected.disk.checkpoint_bytes + expected.disk.scratch_bytes
     memory = int(expected.memory.peak_bytes * MARGIN) + FIXED_MEMORY_BYTES
     return Needs(memory, int(disk * MARGIN))
-
-
-def sizes_of(config: Mapping[str, Any], parameters: int) -> ModelSizes | None:
-    """The sizes of a model by its config.json and number of parameters; None if the config lacks one.
-
-    What is no embedding counts as layers of equal size.
-    """
-    text = config.get("text_config", config)
-    names = ("hidden_size", "vocab_size", "num_hidden_layers")
-    found = [text.get(name) for name in names] if isinstance(text, Mapping) else []
-    counts = [value for value in found if isinstance(value, int) and 0 < value < MOST]
-    if len(counts) != len(names):
-        return None
-    hidden, vocabulary, layers = counts
-    tied = bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", True)))
-    embeddings = vocabulary * hidden * (1 if tied else 2)
-    layer = max(0, parameters - embeddings) // layers
-    dtype = str(text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype") or "float32")
-    known = dtype if dtype in ITEM_BYTES else "float32"
-    return ModelSizes(hidden, vocabulary, known, parameters, (layer,) * layers)
 
 
 def _likely_plan(spec: JobSpec, layer_count: int) -> PruningPlan:
