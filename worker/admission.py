@@ -5,10 +5,13 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from uuid import UUID
 
+from pydantic import ValidationError
 from sqlalchemy import func, select, update
 
+from ghosted_core.spec import JobSpec
 from services.db.models import Job, OutboxMessage
 from services.db.sessions import WriteSession
 from services.jobs.rows import RUN_JOB, seconds
@@ -21,21 +24,37 @@ DECLINED_SECONDS = 5.0
 MOST_DOUBLINGS = 4
 
 
-def decline_if_too_large(session: WriteSession, job_id: UUID, room: Room) -> str | None:
-    """Why the queued job does not fit, and then its wake-up will be sent again later; None if it fits.
+@dataclass(frozen=True)
+class Look:
+    """What a job is, as far as this version understands it, and why it is not taken, if it is not."""
 
-    The job stays as it is, without an attempt: a worker with more room, or this one when it has more,
-    may take it.
+    spec: JobSpec | None = None
+    declined: str | None = None
+
+
+def look_at(session: WriteSession, job_id: UUID, room: Room) -> Look:
+    """The job, which is declined if it needs more room than there is; then its wake-up comes again later.
+
+    It stays as it is, without an attempt: a worker with more room, or this one when it has more, may
+    take it.
     """
     job = session.scalars(select(Job).where(Job.id == job_id, Job.state == JobState.QUEUED)).one_or_none()
     if job is None:
-        return None
+        return Look()
     lacking = _lacking("memory", job.needs_memory_bytes, room.memory_bytes) or _lacking(
         "disk", job.needs_disk_bytes, room.disk_bytes
     )
     if lacking is not None:
         send_again_later(session, job_id)
-    return lacking
+        return Look(declined=lacking)
+    return Look(spec=_spec(job))
+
+
+def _spec(job: Job) -> JobSpec | None:
+    try:
+        return JobSpec.model_validate(job.spec)
+    except ValidationError:
+        return None  # The attempt will say so.
 
 
 def send_again_later(session: WriteSession, job_id: UUID) -> None:

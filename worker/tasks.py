@@ -3,23 +3,20 @@
 import logging
 import os
 import threading
-from dataclasses import replace
 from uuid import UUID
 
 from celery import Celery
-from pydantic import ValidationError
-from sqlalchemy import select
 
 from ghosted_core.catalog import builtin_catalog
-from ghosted_core.spec import JobSpec
 from services.artifacts.storage import open_store
-from services.db.models import Job
 from services.db.sessions import Database, open_database
 from services.jobs.rows import RUN_JOB
 from worker import caching
-from worker.admission import decline_if_too_large, only_one, send_again_later
+from worker.admission import Look, look_at, only_one, send_again_later
 from worker.config import WorkerSettings
 from worker.identity import ThisWorker
+from worker.patience import patiently
+from worker.place import Place
 from worker.supervisor import Tools, supervise
 
 logger = logging.getLogger(__name__)
@@ -34,12 +31,15 @@ def register(app: Celery, settings: WorkerSettings, this: ThisWorker, shutdown: 
         # Opened for each job: connections must not cross the fork, and jobs are rare and long.
         database = open_database(settings.database_url.get_secret_value())
         try:
-            with only_one(this.place) as alone:
-                if _admits(database, UUID(job_id), this, alone=alone):
-                    _keep_what_it_reads(database, UUID(job_id), settings)
-                    tools = Tools(own, database, open_store(settings), shutdown)
-                    environment = this.place.environment(os.environ)
-                    supervise(replace(tools, worker=this.name, environment=environment), UUID(job_id))
+            tools = Tools(
+                own,
+                database,
+                open_store(settings),
+                shutdown,
+                worker=this.name,
+                environment=this.place.environment(os.environ),
+            )
+            _take(tools, this.place, UUID(job_id))
         finally:
             database.close()
         this.pulse.show_done()
@@ -47,25 +47,24 @@ def register(app: Celery, settings: WorkerSettings, this: ThisWorker, shutdown: 
     app.task(name=RUN_JOB, ignore_result=True, acks_late=False)(run_job)
 
 
-def _admits(database: Database, job_id: UUID, this: ThisWorker, *, alone: bool) -> bool:
-    """Whether the job may be claimed here; if not, its wake-up comes again."""
+def _take(tools: Tools, place: Place, job_id: UUID) -> None:
+    """The job is taken as far as it can be, if there is room for it; else its wake-up comes again."""
+    with only_one(place) as alone:
+        found = patiently(
+            lambda: _look_at(tools.database, place, job_id, alone=alone),
+            seconds=tools.settings.lease_seconds,
+        )
+        if found.declined is not None:
+            logger.warning("job %s is not taken: %s", job_id, found.declined)
+            return
+        if found.spec is not None:
+            caching.mark_used(tools.settings.cache, found.spec, builtin_catalog())
+        supervise(tools, job_id)
+
+
+def _look_at(database: Database, place: Place, job_id: UUID, *, alone: bool) -> Look:
     with database.write() as session:
-        if not alone:
-            send_again_later(session, job_id)
-            reason: str | None = "another worker runs a job on this GPU"
-        else:
-            reason = decline_if_too_large(session, job_id, this.place.room())
-    if reason is not None:
-        logger.warning("job %s is not taken: %s", job_id, reason)
-    return reason is None
-
-
-def _keep_what_it_reads(database: Database, job_id: UUID, settings: WorkerSettings) -> None:
-    """What the cache holds for the job is not deleted as unused."""
-    with database.read() as session:
-        stored = session.scalar(select(Job.spec).where(Job.id == job_id))
-    try:
-        spec = JobSpec.model_validate(stored)
-    except ValidationError:
-        return  # The attempt will say so.
-    caching.mark_used(settings.cache, spec, builtin_catalog())
+        if alone:
+            return look_at(session, job_id, place.room())
+        send_again_later(session, job_id)
+        return Look(declined="another worker runs a job on this GPU")
