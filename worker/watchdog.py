@@ -20,6 +20,8 @@ from worker.place import Room
 
 # The most queued jobs that are looked at.
 MOST_WATCHED = 100
+# A worker that takes no messages yet is only starting, for so long.
+STARTING_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Watchdog:
         self._database = database
         self._this = this
         self._suspicion = Suspicion(limit_seconds)
-        self._looked = time.monotonic()
+        self._started = self._looked = time.monotonic()
 
     def look(self) -> UUID | None:
         """A job that shows that this worker stands still, if there is one.
@@ -92,6 +94,8 @@ class Watchdog:
             sqlalchemy.exc.SQLAlchemyError: the database does not answer.
         """
         before, self._looked = self._looked, time.monotonic()
+        if not self._this.pulse.is_ready and self._looked < self._started + STARTING_SECONDS:
+            return None
         room = self._this.place.room()
         with self._database.read() as session:
             if self._this.pulse.done_at > before or _runs_something(session, self._this.name):
