@@ -73,9 +73,6 @@ class Settings(BaseSettings):
     worker_keep_seconds: WholeSeconds = Field(
         default=3600, description="How long a worker that is gone stays in the list of workers."
     )
-    stage_days: int = Field(
-        default=7, ge=1, description="How long scores and statistics of finished stages are kept for reuse."
-    )
 
     ready_file: Path | None = Field(
         default=None,

@@ -79,13 +79,14 @@ def _lacking(what: str, needed: int | None, free: int | None) -> str | None:
 def only_one(place: Place) -> Iterator[bool]:
     """Whether no other worker of this machine runs a job on the GPU; none will while the body runs.
 
-    Where jobs run on the CPU, several may.
+    Where jobs run on the CPU, several may. Workers know of each other by the folder of scratch.
     """
-    if place.gpu is None:
+    gpu = place.gpu_identity()
+    if gpu is None:
         yield True
         return
     place.scratch.mkdir(parents=True, exist_ok=True)
-    name = hashlib.sha256(f"{os.getuid()} {place.gpu}".encode()).hexdigest()[:16]
+    name = hashlib.sha256(f"{os.getuid()} {gpu}".encode()).hexdigest()[:16]
     descriptor = os.open(
         place.scratch / f".ghosted-gpu-{name}", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600
     )

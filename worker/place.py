@@ -3,6 +3,7 @@
 A worker has one device. A job's process sees no other GPU than that, so it cannot reach for one.
 """
 
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -50,6 +51,14 @@ class Place:
         if found is None:
             return (Device("cuda", self.gpu, None),)
         return (Device("cuda", found.name, found.memory_bytes),)
+
+    def gpu_identity(self) -> str | None:
+        """What tells the GPU from all others of this machine, in whatever container; None without a GPU."""
+        if self.gpu is None:
+            return None
+        found = _find(self.gpu, list_gpus())
+        # A number means something else in another container, which has another host name.
+        return f"{socket.gethostname()} {self.gpu}" if found is None else found.uuid
 
     def room(self) -> Room:
         """What is free at this moment."""

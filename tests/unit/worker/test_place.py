@@ -73,6 +73,14 @@ def test_torch_without_cuda(two_gpus: None, tmp_path: Path, monkeypatch: pytest.
     assert find_place("auto", {}, tmp_path) == Place("cpu", None, tmp_path)
 
 
+def test_a_gpu_is_itself_under_any_name(two_gpus: None, tmp_path: Path) -> None:
+    """One GPU has one identity, two have two, however they are called: containers count from 0 each."""
+    first, same, other = (Place("cuda", name, tmp_path).gpu_identity() for name in ("1", "GPU-bb", "0"))
+    assert first == same == "GPU-bb"
+    assert other == "GPU-aa"
+    assert Place("cpu", None, tmp_path).gpu_identity() is None
+
+
 def test_nothing_tells_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without nvidia-smi the setting is believed; memory is not known, so nothing is refused for it."""
     monkeypatch.setenv("PATH", str(tmp_path))
