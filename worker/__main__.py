@@ -17,6 +17,7 @@ from worker.upkeep import Upkeep
 STUCK = 3
 # As a shell reports a process that was killed.
 KILLED = 128
+ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(consumer_module: str = "worker.consumer") -> int:
@@ -53,15 +54,22 @@ def _start_consumer(module: str, this: ThisWorker) -> "subprocess.Popen[bytes]":
 
 def _attend(consumer: "subprocess.Popen[bytes]", upkeep: Upkeep) -> int:
     """The exit code, once the consumer has ended."""
+    told = False
 
     def hand_on(_number: int, _frame: FrameType | None) -> None:
-        upkeep.end()
+        nonlocal told
+        # Once: a handler that interrupts itself would wait for its own lock.
+        if not told:
+            told = True
+            upkeep.end()
         consumer.terminate()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ENDING:
         signal.signal(number, hand_on)
     upkeep.begin()
     code = consumer.wait()
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
     upkeep.end()
     upkeep.join()
     return code if code >= 0 else KILLED - code
