@@ -32,7 +32,8 @@ def main(consumer_module: str = "worker.consumer") -> int:
 
     def give_up() -> None:
         # What it started goes with it: nothing of it can be relied on.
-        os.killpg(consumer.pid, signal.SIGKILL)
+        if consumer.returncode is None:
+            os.killpg(consumer.pid, signal.SIGKILL)
         if settings.ready_file is not None:
             hide(settings.ready_file)
         logging.shutdown()
