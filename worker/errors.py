@@ -8,7 +8,16 @@ GhostedError
 
 from enum import StrEnum
 
-from ghosted_core.errors import GhostedError
+from ghosted_core.errors import GhostedError, OutOfMemoryError
+
+__all__ = [
+    "DeviceMissingError",
+    "OutOfMemoryError",
+    "RunnerCrashedError",
+    "StopReason",
+    "StoppedError",
+    "UploadChangedError",
+]
 
 
 class DeviceMissingError(GhostedError):
