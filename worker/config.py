@@ -42,6 +42,12 @@ class WorkerSettings(Settings):
         default=120, description="A worker that leaves jobs waiting for so long ends, to be started anew."
     )
 
+    stage_bytes: int = Field(
+        default=4 << 30,
+        ge=0,
+        description="How much a job may take over from earlier ones, and leave for later ones; 0: nothing.",
+    )
+
 
 def load_worker_settings() -> WorkerSettings:
     """The settings of this process's environment.

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from ghosted_core.recorder import (
-    Event,
     Logged,
     MetricMeasured,
     StageFinished,
@@ -18,6 +17,7 @@ from services.db.sessions import Database, WriteSession
 from services.jobs import attempts, reporting
 from services.jobs.attempts import Fence
 from worker.patience import patiently
+from worker.protocol import Moved, Said
 
 T = TypeVar("T")
 
@@ -43,6 +43,8 @@ class Ledger:
         self._patience_seconds = patience_seconds
         self._last_number = 0
         self._progress_due = 0.0
+        self._begun = 0.0
+        self._moving = False
         self._logged = 0
         self.stage: str | None = None
 
@@ -73,6 +75,7 @@ class Ledger:
     def begin(self, stage: str, *, total: int | None = None, unit: str = "tokens") -> None:
         """The job is at the beginning of `stage`."""
         self.stage = stage
+        self._begun = time.monotonic()
         self._progress_due = 0.0
         self._report(
             lambda session, fence: attempts.record_stage(session, fence, stage, total=total, unit=unit)
@@ -90,7 +93,12 @@ class Ledger:
         payload = {"stage": stage, "seconds": seconds, "peak_memory_bytes": peak_memory_bytes}
         self._event("stage_finished", payload)
 
-    def record(self, event: Event) -> None:
+    def finish_stage(self) -> None:
+        """The stage that the job is in is over."""
+        if self.stage is not None:
+            self.finished(self.stage, time.monotonic() - self._begun)
+
+    def record(self, event: Said) -> None:
         """Write down what the runner said."""
         if isinstance(event, StageStarted):
             self.begin(event.stage, total=event.total, unit=event.unit[:32])
@@ -100,12 +108,22 @@ class Ledger:
             self.finished(event.stage, event.seconds, event.peak_memory_bytes)
         elif isinstance(event, MetricMeasured):
             self._metric(event)
+        elif isinstance(event, Moved):
+            self._moved(event)
         else:
             self._log(event)
 
     def public(self, text: str) -> str:
         """`text` without the private folder's path, and not endless."""
         return text.replace(str(self._private), "(scratch)")[:MESSAGE_LIMIT]
+
+    def _moved(self, event: Moved) -> None:
+        if event.stage != self.stage:
+            if self._moving:
+                self.finish_stage()
+            self._moving = True
+            self.begin(event.stage, total=event.total, unit="bytes")
+        self.progress(event.stage, event.done)
 
     def _metric(self, event: MetricMeasured) -> None:
         name = event.name[:DETAIL_LIMIT]

@@ -18,8 +18,14 @@ def run(request: RunRequest, speaker: Speaker) -> None:
 
     from ghosted_core.device import pick_device
     from ghosted_core.pipeline import RunOptions, compress
+    from worker.asking import AskingStageCache
 
-    options = RunOptions(out=request.out, cache=request.cache, device=pick_device(request.device))
+    options = RunOptions(
+        out=request.out,
+        cache=request.cache,
+        device=pick_device(request.device),
+        stages=AskingStageCache(request.stages, speaker),
+    )
     try:
         compress(request.spec, options, speaker)
     except (torch.OutOfMemoryError, MemoryError) as error:

@@ -49,6 +49,7 @@ class Claimed:
     """
 
     fence: Fence
+    owner_id: UUID | None
     spec: Mapping[str, Any]
     spec_digest: str
     lease_expires_at: datetime
@@ -100,6 +101,7 @@ def _claimed(job: Job, token: UUID, asked_at: float) -> Claimed:
         raise LeaseLostError(f"job {job.id} was claimed without a lease")
     return Claimed(
         fence=Fence(job.id, job.attempt, token),
+        owner_id=job.owner_id,
         spec=job.spec,
         spec_digest=job.spec_digest,
         lease_expires_at=job.lease_expires_at,

@@ -10,7 +10,9 @@ from services.jobs.states import Transition
 
 # The database was away for so long that no worker could keep its lease.
 DATABASE_LOST = "database_unavailable"
-EXCUSED_CAUSES = frozenset({DATABASE_LOST, "worker_stopped", "worker_shutdown"})
+# The worker was told to end, and gave its job back.
+GIVEN_BACK = "worker_shutdown"
+EXCUSED_CAUSES = frozenset({DATABASE_LOST, GIVEN_BACK})
 
 
 def excused_attempts(session: ReadSession, job_id: UUID) -> int:

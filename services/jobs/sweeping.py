@@ -55,9 +55,11 @@ def _end(session: WriteSession, job: Job, policy: RetryPolicy) -> Ended:
 
 
 def _ran_out_during_an_absence(session: WriteSession, job: Job) -> bool:
-    """Whether the database came back too late for the worker to keep its lease."""
-    had_a_chance = func.pg_postmaster_start_time() + seconds(RECONNECT_SECONDS)
-    return session.scalars(select(had_a_chance > job.lease_expires_at)).one()
+    """Whether the database went away while the worker was there, and came back too late for its lease."""
+    back = func.pg_postmaster_start_time()
+    too_late = Job.lease_expires_at < back + seconds(RECONNECT_SECONDS)
+    query = select(Job.id).where(Job.id == job.id, Job.last_seen_at < back, too_late)
+    return session.scalars(query).one_or_none() is not None
 
 
 def republish_unclaimed(session: WriteSession, *, after_seconds: float) -> Sequence[UUID]:

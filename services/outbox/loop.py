@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event
 
+from services.artifacts.connection import UNHURRIED
 from services.artifacts.storage import open_store
 from services.chores import Chore, repeat
 from services.config import Settings
@@ -30,7 +31,7 @@ def run(settings: Settings, stop: Event) -> None:
         relay = _relay(database, publish, settings, stop)
         rounds = [
             threads.submit(repeat, chores, stop)
-            for chores in ((relay,), sweeps(database, open_store(settings), settings, leader))
+            for chores in ((relay,), sweeps(database, open_store(settings, UNHURRIED), settings, leader))
         ]
         for one in rounds:
             one.result()

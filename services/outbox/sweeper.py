@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.artifacts import retention
+from services.artifacts.stages import sweep_stages
 from services.artifacts.storage import ArtifactStore
 from services.chores import Chore
 from services.config import Settings
@@ -13,6 +14,10 @@ from services.jobs import sweeping
 from services.jobs.failures import RetryPolicy
 from services.outbox.leadership import Leader
 from services.workers import repository as workers
+
+DAY_SECONDS = 86400.0
+# Of so many sweeps one does what takes long and is in no hurry.
+RARELY = 60
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +33,15 @@ class Sweep:
 def sweeps(database: Database, store: ArtifactStore, settings: Settings, leader: Leader) -> tuple[Chore, ...]:
     """All that the sweeper does, each by itself: what fails does not keep the rest from being done."""
 
-    def led(name: str, work: Callable[[], object]) -> Chore:
-        return Chore(name, settings.sweep_seconds, lambda: leader.leads() and work())
+    def led(name: str, work: Callable[[], object], *, rarely: int = 1) -> Chore:
+        return Chore(name, settings.sweep_seconds * rarely, lambda: leader.leads() and work())
 
     return (
         led("sweep of jobs", lambda: _in_transaction(database, settings, sweep_jobs)),
         led("sweep of workers", lambda: _in_transaction(database, settings, sweep_workers)),
         led("sweep of objects", lambda: sweep_objects(database, store, settings)),
+        # Looks at every entry there is, for a term of days.
+        led("sweep of stages", lambda: sweep_stages(store, settings.stage_days * DAY_SECONDS), rarely=RARELY),
     )
 
 

@@ -104,12 +104,12 @@ def test_no_limit_to_tell(kind: tuple[str, Write], tmp_path: Path) -> None:
     memberships, files = kind
     write(tmp_path / "self", memberships)
     files(tmp_path / "groups", 0)
+    watch = MemoryWatch.begin(memory_group(tmp_path / "self", tmp_path / "groups"))
+    files(tmp_path / "groups", 1)
     for limit in tmp_path.rglob("memory.max"):
         limit.write_text("max\n")
     for limit in tmp_path.rglob("memory.limit_in_bytes"):
         limit.write_text("9223372036854771712\n")
-    watch = MemoryWatch.begin(memory_group(tmp_path / "self", tmp_path / "groups"))
-    files(tmp_path / "groups", 1)
     explained = watch.explain(-9)
     assert explained is not None
     assert "GiB" not in explained.message

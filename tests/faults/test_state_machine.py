@@ -22,6 +22,7 @@ from services.db.sessions import Database
 from services.errors import JobFinishedError, LeaseLostError
 from services.jobs import attempts, orders, repository, sweeping
 from services.jobs.attempts import Fence, NewArtifact
+from services.jobs.excuses import GIVEN_BACK
 from services.jobs.failures import Failure, RetryPolicy
 from services.jobs.repository import NewJob
 from services.jobs.service import submit
@@ -161,7 +162,7 @@ class Lives(RuleBasedStateMachine):
     def drain(self, fence: Fence) -> None:
         """The owner is told to end, and gives its job back."""
         with self.only_the_owner(fence), self.database.write() as session:
-            attempts.requeue(session, fence, cause="worker_stopped", delay_seconds=0)
+            attempts.requeue(session, fence, cause=GIVEN_BACK, delay_seconds=0)
             self.ends(fence, self.after_a_loss(fence, excused=True))
 
     @rule(job_id=job_ids)
@@ -198,7 +199,7 @@ class Lives(RuleBasedStateMachine):
         """State, owner, attempt and artifact of every job; a job that waits will be told of."""
         with self.database.read() as session:
             rows = {job.id: job for job in session.scalars(select(Job))}
-            artifacts = dict(session.execute(select(Artifact.job_id, Artifact.attempt)).tuples())
+            artifacts = {row.job_id: row.attempt for row in session.scalars(select(Artifact))}
             told = set(session.scalars(select(OutboxMessage.job_id)))
         assert rows.keys() == self.known.keys()
         for job_id, known in self.known.items():

@@ -138,6 +138,16 @@ def test_one_sweeper_leads(database: Database, store: ArtifactStore, settings: S
     assert read(database, job_id).state == JobState.QUEUED
 
 
+def test_stages_have_their_time(database: Database, store: ArtifactStore, settings: Settings) -> None:
+    """What stages found goes after the days that are set, and not before."""
+    _put(store, "stages/shared/a/b/entry")
+    for days, left in ((1, 1), (0, 0)):
+        with Leader(database) as leader:
+            chores = sweeps(database, store, settings.model_copy(update={"stage_days": days}), leader)
+            next(chore for chore in chores if chore.name == "sweep of stages").work()
+        assert len(_keys(store, "stages/")) == left
+
+
 def test_the_lead_ends_with_the_session(database: Database) -> None:
     """A leader whose session the server ended learns so, and takes the lead anew only if it is free."""
     with Leader(database) as first, Leader(database) as second:

@@ -167,11 +167,11 @@ def test_shutdown_gives_the_job_back(jobs: Jobs, start: Start) -> None:
     running.tools.shutdown.set()
     running.join(15)
     assert jobs.read(running.job_id).state == JobState.QUEUED
-    assert jobs.events(running.job_id)[-1].payload["cause"] == "worker_stopped"
+    assert jobs.events(running.job_id)[-1].payload["cause"] == "worker_shutdown"
 
 
 def test_runner_has_no_credentials(jobs: Jobs, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runner's environment, arguments and request hold none of the worker's secrets."""
+    """The runner's environment, arguments, open files and folder hold none of the worker's secrets."""
     settings = start(jobs.submit()).tools.settings
     secrets = [
         settings.database_url.get_secret_value(),
@@ -185,9 +185,13 @@ def test_runner_has_no_credentials(jobs: Jobs, start: Start, monkeypatch: pytest
     running = start(jobs.submit())
     process = Path(f"/proc/{running.process('worker.runner')}")
     seen = (process / "environ").read_text() + (process / "cmdline").read_text()
-    request = next(running.scratch.glob("*/request.json")).read_text()
     assert "PYTHONPATH" in seen
-    assert not [secret for secret in secrets if secret in seen + request]
+    assert not [secret for secret in secrets if secret in seen]
+    links = [link.readlink() for link in (process / "fd").iterdir()]
+    files = [*(path for path in links if path.is_file()), *running.scratch.rglob("*")]
+    for file in files:
+        content = file.read_bytes() if file.is_file() else b""
+        assert not [secret for secret in secrets if secret.encode() in content], file
 
 
 def test_two_workers_one_job(jobs: Jobs, start: Start) -> None:
