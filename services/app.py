@@ -12,6 +12,7 @@ from services.config import Settings
 from services.jobs import endpoints as jobs
 from services.parameters import check_parameters
 from services.toolbox import open_toolbox
+from services.workers import endpoints as workers
 
 VERSION = "0.1.0"
 DESCRIPTION = (
@@ -33,7 +34,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    for router in (jobs.router, artifacts.router, methods.router, health.router):
+    for router in (jobs.router, artifacts.router, methods.router, workers.router, health.router):
         app.include_router(router)
     problems.install(app)
     openapi.install(app)

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from services.workers.classes import parse_classes
+
 Seconds = Annotated[float, Field(gt=0)]
 WholeSeconds = Annotated[int, Field(gt=0)]
 DATABASE_SCHEMES = ("postgresql", "postgresql+psycopg", "postgres")
@@ -86,6 +88,14 @@ class Settings(StoreSettings):
         default=3600, ge=1, le=3600, description="How long a download link works; an hour at most."
     )
 
+    memory_classes: str = Field(
+        default="small:16,medium:48,large",
+        description="Queues by what a job needs: names, and the most of each in GiB but for the last.",
+    )
+    worker_keep_seconds: WholeSeconds = Field(
+        default=3600, description="How long a worker that is gone stays in the list of workers."
+    )
+
     ready_file: Path | None = Field(
         default=None,
         description="File that exists while a relay or worker is at work; for health checks. One each.",
@@ -112,6 +122,12 @@ class Settings(StoreSettings):
     @classmethod
     def _broker_is_redis(cls, value: SecretStr) -> SecretStr:
         return _of_scheme(value, REDIS_SCHEMES)
+
+    @field_validator("memory_classes")
+    @classmethod
+    def _classes_are_classes(cls, value: str) -> str:
+        parse_classes(value)
+        return value
 
     @model_validator(mode="after")
     def _intervals_fit(self) -> "Settings":

@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -42,6 +42,11 @@ LOG_TAIL_BYTES = 4000
 logger = logging.getLogger(__name__)
 
 
+def worker_name() -> str:
+    """This process, for people who look for it."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
 @dataclass(frozen=True)
 class Tools:
     """What a worker has and its jobs' processes have not."""
@@ -50,6 +55,9 @@ class Tools:
     database: Database
     store: ArtifactStore
     shutdown: threading.Event
+    # The name under which jobs are claimed, and the variables of which their processes get some.
+    worker: str = field(default_factory=worker_name)
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
 class AttemptFailedError(Exception):
@@ -62,7 +70,7 @@ class AttemptFailedError(Exception):
 
 def supervise(tools: Tools, job_id: UUID) -> None:
     """The job has ended, waits for another attempt, or belongs to another worker."""
-    claimed = claim(tools.database, tools.settings, job_id, worker=worker_name())
+    claimed = claim(tools.database, tools.settings, job_id, worker=tools.worker)
     if claimed is None:
         logger.info("job %s is not to be had: it runs elsewhere or has ended", job_id)
         return
@@ -78,11 +86,6 @@ def supervise(tools: Tools, job_id: UUID) -> None:
     except DatabaseUnavailableError:
         # The lease runs out, and the sweeper gives the job to whoever reaches the database.
         logger.error("job %s: attempt %d lost the database", job_id, claimed.fence.attempt)  # noqa: TRY400
-
-
-def worker_name() -> str:
-    """This worker, for people who look for it."""
-    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class Attempt:
@@ -193,7 +196,7 @@ class Attempt:
             request,
             folder=self.scratch.folder,
             log=self.scratch.log,
-            environment=environment or job_environment(os.environ, self.scratch.folder),
+            environment=environment or job_environment(self.tools.environment, self.scratch.folder),
             stop_seconds=self.tools.settings.stop_seconds,
         )
         prefer_as_victim(child.pid)

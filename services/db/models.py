@@ -136,6 +136,9 @@ class Job(Base):
     finished_at: Mapped[datetime | None]
     # When the objects of all attempts but the successful one were deleted.
     objects_swept_at: Mapped[datetime | None]
+    # What an attempt takes of its worker, as foretold at submission; null where that is not known.
+    needs_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    needs_disk_bytes: Mapped[int | None] = mapped_column(BigInteger)
 
     artifact: Mapped["Artifact | None"] = relationship(lazy="raise", passive_deletes=True)
 
@@ -231,3 +234,27 @@ class IdempotencyKey(Base):
     # The answer to the letter: JSONB would reorder it.
     body: Mapped[str]
     expires_at: Mapped[datetime]
+
+
+class Worker(Base):
+    """A worker process, as it describes itself with each beat. It is live while its beats are recent.
+
+    What it runs is said by the jobs: those in state running whose `worker` is its id.
+    """
+
+    __tablename__ = "workers"
+
+    # host:pid:random, so that people recognise it and no two are ever the same.
+    id: Mapped[str] = mapped_column(primary_key=True)
+    host: Mapped[str]
+    pid: Mapped[int] = mapped_column(Integer)
+    version: Mapped[str]
+    # Kind, name and total memory of each device that its jobs may use.
+    devices: Mapped[list[dict[str, Any]]] = mapped_column(JSONB)
+    memory_class: Mapped[str] = mapped_column(String(CODE_LENGTH))
+    # Of the device that jobs run on; null where the machine does not tell.
+    memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    free_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    free_disk_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    started_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    last_seen_at: Mapped[datetime] = mapped_column(server_default=func.now())

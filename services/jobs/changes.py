@@ -55,7 +55,7 @@ class Desk:
         new = service.checked(submission, self.viewer, self.tools, retry_of=retry_of)
         job = service.submit(self.session, new)
         base = (self.tools.settings.public_base_url or "").rstrip("/")
-        body = show_one(self.session, job).model_dump_json()
+        body = show_one(self.session, job, lease_seconds=self.tools.settings.lease_seconds).model_dump_json()
         return Answer(ACCEPTED, f"{base}/v1/jobs/{job.id}", body)
 
 
@@ -91,9 +91,10 @@ def retry_job(job_id: UUID, desk: CurrentDesk, edits: JobEdits | None = None) ->
 
 
 @router.post("/{job_id}/cancel", status_code=ACCEPTED)
-def cancel_job(job_id: UUID, session: WriteSession, viewer: CurrentViewer) -> JobRead:
+def cancel_job(job_id: UUID, session: WriteSession, viewer: CurrentViewer, tools: Tools) -> JobRead:
     """End a job: at once while it is queued, within seconds while it runs. Asking twice is fine."""
-    return show_one(session, repository.request_cancel(session, viewer, job_id))
+    job = repository.request_cancel(session, viewer, job_id)
+    return show_one(session, job, lease_seconds=tools.settings.lease_seconds)
 
 
 @router.delete("/{job_id}", status_code=204)

@@ -21,6 +21,7 @@ from services.jobs.submissions import JobSubmission
 from services.jobs.values import storable
 from services.jobs.viewer import Viewer
 from services.toolbox import Toolbox
+from services.workers.needs import catalog_needs
 
 
 def submit(session: WriteSession, new: NewJob) -> Job:
@@ -57,7 +58,9 @@ def checked(
         # What does not fit a model that is known here need not wait for a worker to say so.
         foresee(spec, tools.catalog.configs.get(spec.model.alias, {}))
     deadline = deadline_seconds(submission.deadline_seconds, tools.settings)
-    return NewJob(spec, deadline, viewer.owner_id, submission.labels, retry_of)
+    return NewJob(
+        spec, deadline, viewer.owner_id, submission.labels, retry_of=retry_of, needs=catalog_needs(spec)
+    )
 
 
 def check_spec(spec: JobSpec, catalog: Catalog) -> None:

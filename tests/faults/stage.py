@@ -1,7 +1,8 @@
 """A runner and a verifier that need neither torch nor any other library: a job of milliseconds.
 
 The name of the model says how it behaves: words joined by dots, `waitN` to work for N seconds, `stillN`
-to work for N more and say nothing, `filesN` to leave N files, `eatN` to ask for N MiB. It speaks the real protocol over the real pipe.
+to work for N more and say nothing, `filesN` to leave N files, `eatN` to ask for N MiB. It speaks the real
+protocol over the real pipe.
 """
 
 import json

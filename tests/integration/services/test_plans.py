@@ -183,7 +183,7 @@ def test_all_that_is_asked_for_a_poll_and_a_look_uses_indexes(crowded: tuple[Dat
             show_one(session, repository.get(session, Viewer(owner_id), job_id))
             listing.last_log_events(session, job_id, limit=10)
             listing.list_metrics(session, repository.get(session, Viewer(owner_id), job_id))
-        looking_at(database)({job_id: 0})
+        looking_at(database, lease_seconds=30)({job_id: 0})
     finally:
         event.remove(database.engine, "before_cursor_execute", note)
     for statement, parameters in sent:

@@ -135,7 +135,7 @@ def test_a_thousand_watchers_are_one_poller(database: Database) -> None:
     job_id = submit(database)
     fence = claim(database, job_id).fence
     looks: list[int] = []
-    look = looking_at(database)
+    look = looking_at(database, lease_seconds=30)
 
     def counted(known: Mapping[UUID, int]) -> Mapping[UUID, Seen]:
         looks.append(len(known))
@@ -167,7 +167,7 @@ def test_silence_is_filled_with_pings(database: Database) -> None:
     start = _start(tools, Viewer(None), job_id)
 
     async def two_pings() -> int:
-        feed = Feed(looking_at(database))
+        feed = Feed(looking_at(database, lease_seconds=30))
         pings = 0
         async for message in Watching(database, feed, job_id, start, 0, ping_seconds=0.05).messages():
             pings += message == b": ping\n\n"
