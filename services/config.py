@@ -6,14 +6,16 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from services.sealing import SecretBox
+
 Seconds = Annotated[float, Field(gt=0)]
 WholeSeconds = Annotated[int, Field(gt=0)]
 DATABASE_SCHEMES = ("postgresql", "postgresql+psycopg", "postgres")
 REDIS_SCHEMES = ("redis", "rediss")
 
 
-class Settings(BaseSettings):
-    """Every setting of the API, the outbox and the workers; docs/settings.md has a line for each."""
+class DatabaseSettings(BaseSettings):
+    """All that commands need which only reach the database."""
 
     model_config = SettingsConfigDict(
         env_prefix="GHOSTED_", frozen=True, extra="ignore", hide_input_in_errors=True
@@ -22,6 +24,16 @@ class Settings(BaseSettings):
     database_url: SecretStr = Field(
         description="PostgreSQL 15 or newer, as postgresql://user:password@host/name."
     )
+
+    @field_validator("database_url")
+    @classmethod
+    def _database_is_postgresql(cls, value: SecretStr) -> SecretStr:
+        return _of_scheme(value, DATABASE_SCHEMES)
+
+
+class Settings(DatabaseSettings):
+    """Every setting of the API, the outbox and the workers; docs/settings.md has a line for each."""
+
     redis_url: SecretStr = Field(description="Redis or Valkey that carries the wake-ups, as redis://host/0.")
 
     s3_endpoint: str | None = Field(
@@ -71,6 +83,20 @@ class Settings(BaseSettings):
     auth_enabled: bool = Field(
         default=True, description="Whether requests need a key. Without, everyone sees every job."
     )
+    secret_key: SecretStr | None = Field(
+        default=None,
+        description="Random texts of 32 or more characters, separated by commas, that Hub tokens are "
+        "encrypted with; the first encrypts, all decrypt. Empty: no tokens are taken.",
+    )
+    requests_per_minute: int = Field(
+        default=600, ge=0, description="Requests that a key may send in a minute; 0 for no limit."
+    )
+    jobs_per_day: int = Field(
+        default=1000, ge=0, description="Jobs that a key may submit in 24 hours; 0 for no limit."
+    )
+    queued_jobs_per_key: int = Field(
+        default=100, ge=0, description="Jobs of a key that may wait at once; 0 for no limit."
+    )
     max_body_bytes: int = Field(default=256 * 1024, ge=1024, description="Longest request body read.")
     public_base_url: str | None = Field(
         default=None, description="Address of the API as the users reach it; empty gives relative links."
@@ -81,15 +107,16 @@ class Settings(BaseSettings):
         default="info", description="The least severe lines that are logged."
     )
 
-    @field_validator("database_url")
-    @classmethod
-    def _database_is_postgresql(cls, value: SecretStr) -> SecretStr:
-        return _of_scheme(value, DATABASE_SCHEMES)
-
     @field_validator("redis_url")
     @classmethod
     def _broker_is_redis(cls, value: SecretStr) -> SecretStr:
         return _of_scheme(value, REDIS_SCHEMES)
+
+    @field_validator("secret_key")
+    @classmethod
+    def _keys_are_keys(cls, value: SecretStr | None) -> SecretStr | None:
+        SecretBox.of(value)
+        return value
 
     @model_validator(mode="after")
     def _intervals_fit(self) -> "Settings":

@@ -10,7 +10,7 @@ from services.problems import MEDIA_TYPE, Problem
 
 REF = "#/components/schemas/{model}"
 ANY_OPERATION = {500: "A fault of the service", 503: "A part that the service stands on does not answer"}
-WITH_KEY = {401: "No valid key"}
+WITH_KEY = {401: "No valid key", 403: "The key may not do this", 429: "More than a key may do for now"}
 WITH_JOB = {404: "No such job, or it is another's"}
 WITH_INPUT = {422: "A field of the request is wrong"}
 WITH_BODY = {400: "Not JSON", 413: "The body is too long", 415: "The body is not said to be JSON"}

@@ -27,6 +27,9 @@ from services.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 SHOWN_FLAWS = 20
+UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE.value
+# Where the error does not say itself when to try again.
+RETRY_AFTER_SECONDS = 5
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +73,9 @@ def status_of(error: GhostedError) -> int:
     """The HTTP status that an error is answered with."""
     if isinstance(error, ServiceError):
         return error.status
+    if isinstance(error, SourceError | DataError) and error.retryable:
+        # Nothing is wrong with the request: the Hub does not answer.
+        return UNAVAILABLE
     return 422 if isinstance(error, InvalidSpecError | SourceError | DataError) else 500
 
 
@@ -97,7 +103,10 @@ def respond(error: GhostedError, flaws: Sequence[Flaw] = ()) -> ProblemResponse:
 def _headers(error: GhostedError) -> dict[str, str]:
     if isinstance(error, UnauthenticatedError):
         return {"WWW-Authenticate": "Bearer"}
-    return {"Retry-After": "5"} if isinstance(error, UnavailableError) else {}
+    stated = error.retry_after_seconds if isinstance(error, ServiceError) else None
+    if stated is None and not (isinstance(error, UnavailableError) or status_of(error) == UNAVAILABLE):
+        return {}
+    return {"Retry-After": str(stated or RETRY_AFTER_SECONDS)}
 
 
 def install(app: FastAPI) -> None:

@@ -8,16 +8,20 @@ from ghosted_core.catalog import Catalog, builtin_catalog
 from services.artifacts.storage import ArtifactStore, open_store
 from services.config import Settings
 from services.db.sessions import Database, open_database
+from services.limits import Limiter
+from services.sealing import SecretBox
 
 
 @dataclass(frozen=True)
 class Toolbox:
-    """Settings, database, object store and catalog."""
+    """Settings, database, object store, catalog, limits, and what encrypts Hub tokens."""
 
     settings: Settings
     database: Database
     store: ArtifactStore
     catalog: Catalog
+    limiter: Limiter
+    secrets: SecretBox
 
 
 @contextmanager
@@ -25,6 +29,13 @@ def open_toolbox(settings: Settings) -> Iterator[Toolbox]:
     """The tools of `settings`; nothing connects before it is used, and all is closed afterwards."""
     database = open_database(settings.database_url.get_secret_value())
     try:
-        yield Toolbox(settings, database, open_store(settings), builtin_catalog())
+        yield Toolbox(
+            settings,
+            database,
+            open_store(settings),
+            builtin_catalog(),
+            Limiter(settings),
+            SecretBox.of(settings.secret_key),
+        )
     finally:
         database.close()

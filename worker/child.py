@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -38,19 +39,22 @@ class Child:
     ) -> None:
         self._stop_seconds = stop_seconds
         self._lock = threading.Lock()
-        stdin = folder / "request.json"
-        stdin.write_text(request.model_dump_json(), encoding="utf-8")
-        with stdin.open("rb") as request_file, log.open("ab") as output:
+        with log.open("ab") as output:
             self._process = subprocess.Popen(
                 # -P: the working folder holds a stranger's files and must not be imported from.
                 [*leashed(signal.SIGKILL), sys.executable, "-P", "-m", module],
                 cwd=folder,
                 env=dict(environment),
-                stdin=request_file,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
                 start_new_session=True,
             )
+        # A thread, because a request longer than the pipe is waits for the process to read.
+        self._feeder = threading.Thread(
+            target=self._feed, args=(request.model_dump_json().encode(),), daemon=True
+        )
+        self._feeder.start()
 
     def __enter__(self) -> Self:
         return self
@@ -60,6 +64,14 @@ class Child:
     ) -> None:
         self.stop()
         self._pipe.close()
+        self._feeder.join()
+
+    def _feed(self, request: bytes) -> None:
+        # A pipe and not a file: what was read from it is gone, and the request may hold a token.
+        if self._process.stdin is None:
+            raise RunnerCrashedError("the job's process has no pipe to read from")
+        with suppress(BrokenPipeError), self._process.stdin as pipe:
+            pipe.write(request)
 
     @property
     def pid(self) -> int:

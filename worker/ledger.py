@@ -45,6 +45,7 @@ class Ledger:
         self._private = private
         self._progress_due = 0.0
         self._logged = 0
+        self._secrets: list[str] = []
         self.stage: str | None = None
 
     def write(self, action: Callable[[WriteSession, Fence], T]) -> T:
@@ -99,7 +100,17 @@ class Ledger:
 
     def public(self, text: str) -> str:
         """`text` without the private folder's path, and not endless."""
-        return text.replace(str(self._private), "(scratch)")[:MESSAGE_LIMIT]
+        return self.without_secrets(text.replace(str(self._private), "(scratch)"))[:MESSAGE_LIMIT]
+
+    def hide(self, secret: str) -> None:
+        """From now on `secret` stands in nothing that is told or logged."""
+        self._secrets.append(secret)
+
+    def without_secrets(self, text: str) -> str:
+        """`text` with a stand-in for each hidden secret."""
+        for secret in self._secrets:
+            text = text.replace(secret, "(hidden)")
+        return text
 
     def _metric(self, event: MetricMeasured) -> None:
         name = event.name[:DETAIL_LIMIT]

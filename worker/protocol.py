@@ -10,7 +10,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter, ValidationError, field_serializer
 
 from ghosted_core.errors import GhostedError
 from ghosted_core.recorder import (
@@ -52,6 +52,12 @@ class RunRequest(Message):
     out: Path
     cache: Path
     device: str
+    # For the Hub and nobody else. It crosses the pipe in the clear, and shows in no representation.
+    hub_token: SecretStr | None = None
+
+    @field_serializer("hub_token", when_used="json")
+    def _in_the_clear(self, token: SecretStr | None) -> str | None:
+        return None if token is None else token.get_secret_value()
 
 
 class VerifyRequest(Message):

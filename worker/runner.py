@@ -19,7 +19,12 @@ def run(request: RunRequest, speaker: Speaker) -> None:
     from ghosted_core.device import pick_device
     from ghosted_core.pipeline import RunOptions, compress
 
-    options = RunOptions(out=request.out, cache=request.cache, device=pick_device(request.device))
+    options = RunOptions(
+        out=request.out,
+        cache=request.cache,
+        device=pick_device(request.device),
+        hub_token=None if request.hub_token is None else request.hub_token.get_secret_value(),
+    )
     try:
         compress(request.spec, options, speaker)
     except (torch.OutOfMemoryError, MemoryError) as error:

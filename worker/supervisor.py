@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from ghosted_core.errors import GhostedError, InvalidSpecError
 from ghosted_core.spec import JobSpec
@@ -21,6 +21,7 @@ from services.errors import DatabaseUnavailableError, LeaseLostError, WorkerLost
 from services.jobs import attempts
 from services.jobs.attempts import Claimed, NewArtifact
 from services.jobs.failures import Failure, failure_of
+from services.sealing import SecretBox
 from worker.child import Child
 from worker.config import WorkerSettings
 from worker.delivery import describe, read_back, upload
@@ -136,9 +137,22 @@ class Attempt:
             raise InvalidSpecError("the stored spec is not one that this version understands") from error
         settings = self.tools.settings
         request = RunRequest(
-            spec=spec, out=self.scratch.checkpoint, cache=settings.cache, device=settings.device
+            spec=spec,
+            out=self.scratch.checkpoint,
+            cache=settings.cache,
+            device=settings.device,
+            hub_token=self._hub_token(),
         )
         self._run_child("worker.runner", request)
+
+    def _hub_token(self) -> SecretStr | None:
+        sealed = self.claimed.hub_token
+        if sealed is None:
+            return None
+        box = SecretBox.of(self.tools.settings.secret_key)
+        token = box.open(sealed, self.claimed.fence.job_id)
+        self.ledger.hide(token.get_secret_value())
+        return token
 
     def _upload(self, files: tuple[ManifestFile, ...]) -> None:
         with self._stage("upload", files) as on_file:
@@ -202,6 +216,7 @@ class Attempt:
             return
         tail = self.scratch.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
         if tail:
+            tail = self.ledger.without_secrets(tail)
             logger.warning("job %s: its process printed:\n%s", self.claimed.fence.job_id, tail)
 
 

@@ -5,7 +5,7 @@ and gets a LeaseLostError. All times are the database's own: one clock for all m
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -48,6 +48,8 @@ class Claimed:
     spec_digest: str
     lease_expires_at: datetime
     deadline_at: datetime
+    # As it lies in the row: encrypted.
+    hub_token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def _claimed(job: Job, token: UUID) -> Claimed:
         spec_digest=job.spec_digest,
         lease_expires_at=job.lease_expires_at,
         deadline_at=job.started_at + timedelta(seconds=job.deadline_seconds),
+        hub_token=job.hub_token,
     )
 
 

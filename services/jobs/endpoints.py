@@ -8,8 +8,9 @@ from fastapi import APIRouter, Query, Response
 
 from services.db.models import Job
 from services.db.sessions import ReadSession as Reading
-from services.dependencies import CurrentViewer, ReadSession, Tools, WriteSession
+from services.dependencies import CurrentViewer, HubToken, ReadSession, Tools, WriteSession
 from services.jobs import repository, service
+from services.jobs.admission import admit
 from services.jobs.repository import NewJob
 from services.jobs.schemas import (
     EventPage,
@@ -31,13 +32,20 @@ Limit = Annotated[int, Query(ge=1, le=100, description="The most items to answer
 
 @router.post("", status_code=202)
 def submit_job(
-    submission: JobSubmission, session: WriteSession, viewer: CurrentViewer, tools: Tools, response: Response
+    submission: JobSubmission,
+    session: WriteSession,
+    viewer: CurrentViewer,
+    tools: Tools,
+    response: Response,
+    hub_token: HubToken = None,
 ) -> JobRead:
     """Queue a job. Watch it at the address in `Location`."""
     spec = submission.to_spec()
     service.check_spec(spec, tools.catalog)
     deadline = service.deadline_seconds(submission.deadline_seconds, tools.settings)
+    admit(session, tools, viewer.owner_id)
     job = service.submit(session, NewJob(spec, deadline, viewer.owner_id, submission.labels))
+    service.keep_token(job, hub_token, tools.secrets)
     base = (tools.settings.public_base_url or "").rstrip("/")
     response.headers["Location"] = f"{base}/v1/jobs/{job.id}"
     response.headers["Retry-After"] = RETRY_AFTER_SECONDS

@@ -9,11 +9,13 @@ from sqlalchemy.dialects.postgresql import insert
 
 from services.db.models import Job, JobEvent, OutboxMessage
 from services.db.sessions import WriteSession
-from services.jobs.states import JobState, transition
+from services.jobs.states import FINAL_STATES, JobState, transition
 from services.jobs.values import storable
 
 RUN_JOB = "ghosted.run_job"
 NO_LEASE: Mapping[str, Any] = {"lease_token": None, "lease_expires_at": None}
+# A token is kept as long as some attempt may need it.
+NO_TOKEN: Mapping[str, Any] = {"hub_token": None}
 NO_STAGE: Mapping[str, Any] = {
     "stage": None,
     "stage_done": 0,
@@ -73,7 +75,10 @@ def move(
     """
     event = transition(source, target)
     where = (*where, Job.state == source)
-    return change_with_event(session, where, {**values, "state": target}, event=event, payload=payload)
+    ending = NO_TOKEN if target in FINAL_STATES else {}
+    return change_with_event(
+        session, where, {**values, **ending, "state": target}, event=event, payload=payload
+    )
 
 
 def append_event(session: WriteSession, job: Job, event: str, payload: Mapping[str, Any]) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pydantic import SecretStr
+
 from ghosted_core.catalog import Catalog
 from ghosted_core.errors import DataNotFoundError, ModelNotFoundError
 from ghosted_core.spec import CatalogModel, CatalogText, JobSpec, LocalModel, LocalText
@@ -14,6 +16,7 @@ from services.jobs import repository
 from services.jobs.repository import NewJob
 from services.jobs.rows import add_wake_up
 from services.jobs.values import storable
+from services.sealing import SecretBox
 
 
 def submit(session: WriteSession, new: NewJob) -> Job:
@@ -21,6 +24,12 @@ def submit(session: WriteSession, new: NewJob) -> Job:
     job = repository.add(session, new)
     add_wake_up(session, job)
     return job
+
+
+def keep_token(job: Job, token: SecretStr | None, box: SecretBox) -> None:
+    """The job's row holds `token`, if there is one, sealed; until the job has ended."""
+    if token is not None:
+        job.hub_token = box.seal(token, job.id)
 
 
 def check_spec(spec: JobSpec, catalog: Catalog) -> None:

@@ -10,16 +10,28 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import text
 
 from ghosted_core.checkpoint.patched import verify_checkpoint
 from services.artifacts.manifest import Manifest
 from services.jobs import repository
 from services.jobs.states import JobState
+from services.sealing import SecretBox
 from tests.integration.worker.conftest import EVERYONE, Jobs, Running
 from worker.supervisor import Tools, supervise
 
 Start = Callable[..., Running]
+KEY = "0123456789abcdef" * 2
+
+
+def beginning(file: Path) -> str:
+    """The file's first megabyte, or nothing if it is gone meanwhile."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(1 << 20).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 @pytest.fixture(scope="module")
@@ -171,23 +183,49 @@ def test_shutdown_gives_the_job_back(jobs: Jobs, start: Start) -> None:
 
 
 def test_runner_has_no_credentials(jobs: Jobs, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runner's environment, arguments and request hold none of the worker's secrets."""
-    settings = start(jobs.submit()).tools.settings
+    """The runner's environment, arguments and open files hold neither the worker's secrets nor the token."""
+    tools = start(jobs.submit()).tools
+    settings = tools.settings
     secrets = [
         settings.database_url.get_secret_value(),
         settings.redis_url.get_secret_value(),
         settings.s3_secret_key.get_secret_value(),
         settings.s3_access_key,
         "a-token-of-the-operator",
+        "hf_TheTokenOfTheUser",
+        KEY,
     ]
     for name in ("GHOSTED_DATABASE_URL", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "UNHEARD_OF"):
-        monkeypatch.setenv(name, secrets[-1])
-    running = start(jobs.submit())
+        monkeypatch.setenv(name, "a-token-of-the-operator")
+    job_id = jobs.submit()
+    with tools.database.write() as session:
+        sealed = SecretBox.of(SecretStr(KEY)).seal(SecretStr("hf_TheTokenOfTheUser"), job_id)
+        repository.get(session, EVERYONE, job_id).hub_token = sealed
+    running = start(job_id, secret_key=SecretStr(KEY))
     process = Path(f"/proc/{running.process('worker.runner')}")
     seen = (process / "environ").read_text() + (process / "cmdline").read_text()
-    request = next(running.scratch.glob("*/request.json")).read_text()
     assert "PYTHONPATH" in seen
-    assert not [secret for secret in secrets if secret in seen + request]
+    # What is open, and every file of the job's own folder; pipes have no content to look at.
+    files = [file for file in (*(process / "fd").iterdir(), *running.scratch.rglob("*")) if file.is_file()]
+    seen += "".join(beginning(file) for file in files)
+    assert not [secret for secret in secrets if secret in seen]
+    running.join()
+    told = str([(event.type, event.payload) for event in jobs.events(job_id)])
+    assert jobs.read(job_id).state == JobState.SUCCEEDED, told
+    assert "hf_TheTokenOfTheUser" not in told
+
+
+def test_an_unreadable_token_fails_the_job(jobs: Jobs, start: Start, tools: Tools) -> None:
+    """With other keys than it was sealed with the job fails, says so, and keeps no token."""
+    job_id = jobs.submit()
+    with tools.database.write() as session:
+        sealed = SecretBox.of(SecretStr(KEY)).seal(SecretStr("hf_TheTokenOfTheUser"), job_id)
+        repository.get(session, EVERYONE, job_id).hub_token = sealed
+    start(job_id).join()
+    job = jobs.read(job_id)
+    assert job.failure is not None
+    assert (job.state, job.failure["code"]) == (JobState.FAILED, "token_unreadable")
+    assert job.hub_token is None
 
 
 def test_two_workers_one_job(jobs: Jobs, start: Start) -> None:
