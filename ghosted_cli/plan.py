@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ghosted_core.criteria import LayerScores
     from ghosted_core.estimate import Estimate
     from ghosted_core.preview import Preview
+    from ghosted_core.room import Room
 
 MEGA = 1e6
 
@@ -64,6 +66,9 @@ def plan(
     seed: Seed = 0,
     device: Device = "auto",
     cache: Cache = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder that compress would write: is its disk large enough? [here]")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Say what `compress` would remove from MODEL and why, and what it needs. Writes nothing."""
@@ -82,7 +87,7 @@ def plan(
         from ghosted_core.preview import preview
 
         with working(cache_folder(cache), device) as place:
-            found = preview(spec, place)
+            found = preview(spec, place, (out or Path()).expanduser())
         if as_json:
             typer.echo(json.dumps(plan_document(found), allow_nan=False))
         else:
@@ -101,6 +106,9 @@ def plan_document(found: "Preview") -> dict[str, Any]:
         "boundaries": [(b.start, b.stop) for b in found.plan.boundaries],
         "scores": asdict(found.scores),
         "estimate": estimated,
+        "room": asdict(found.room),
+        "fits": not found.shortages,
+        "shortages": found.shortages,
     }
 
 
@@ -112,7 +120,9 @@ def _print(found: "Preview") -> None:
     )
     console.print("\n".join(_reasons(found.scores)), markup=False, soft_wrap=True)
     console.print(_sizes(found.estimate))
-    console.print(_needs(found.estimate))
+    console.print(_needs(found.estimate, found.room))
+    for sentence in found.shortages:
+        console.print(sentence, style="bold red", markup=False, soft_wrap=True)
     console.print(
         "Estimated from sizes, without libraries or what a layer needs while it runs. Nothing was written.",
         soft_wrap=True,
@@ -141,23 +151,28 @@ def _sizes(estimated: "Estimate") -> Table:
     return table
 
 
-def _needs(estimated: "Estimate") -> Table:
+def _needs(estimated: "Estimate", room: "Room") -> Table:
     memory, disk = estimated.memory, estimated.disk
     table = Table()
-    table.add_column("needed")
-    table.add_column("bytes", justify="right")
-    for name, value in (
-        ("memory: weights", memory.weights_bytes),
-        ("+ while scoring", memory.scoring_bytes),
-        ("+ while calibrating", memory.calibration_bytes),
-        ("  of them statistics", memory.statistics_bytes),
-        ("+ while evaluating", memory.evaluation_bytes),
-        ("memory at least", memory.peak_bytes),
-        ("disk: checkpoint", disk.checkpoint_bytes),
-        ("+ activations meanwhile", disk.scratch_bytes),
+    for heading in ("needed", "bytes", "free now"):
+        table.add_column(heading, justify="left" if heading == "needed" else "right")
+    for name, value, free in (
+        ("memory: weights", memory.weights_bytes, ""),
+        ("+ while scoring", memory.scoring_bytes, ""),
+        ("+ while calibrating", memory.calibration_bytes, ""),
+        ("  of them statistics", memory.statistics_bytes, ""),
+        ("+ while evaluating", memory.evaluation_bytes, ""),
+        (f"memory at least ({room.device})", memory.peak_bytes, _known(room.memory_free_bytes)),
+        ("disk: checkpoint", disk.checkpoint_bytes, ""),
+        ("+ activations meanwhile", disk.scratch_bytes, ""),
+        ("disk at least", disk.peak_bytes, _known(room.disk_free_bytes)),
     ):
-        table.add_row(name, _size(value))
+        table.add_row(name, _size(value), free)
     return table
+
+
+def _known(value: int | None) -> str:
+    return "not known" if value is None else _size(value)
 
 
 def _size(value: int) -> str:

@@ -94,7 +94,7 @@ def token_windows(
         )
     rows = torch.tensor(tokens, dtype=torch.int64).view(count, row)
     windows = torch.cat([torch.tensor([prefix], dtype=torch.int64).expand(count, -1), rows], dim=1)
-    _check_vocabulary(int(windows.max()), vocab_size)
+    check_vocabulary(int(windows.max()), vocab_size)
     sampling = {"part": part, "windows": count, "length": length, "seed": seed}
     return Windows(tokens=windows, description={**sampling, **_origin(documents, stream, prefix)})
 
@@ -132,7 +132,12 @@ def _encode(tokenizer: "PreTrainedTokenizerBase", text: str, *, special: bool) -
     return list(encoded["input_ids"])
 
 
-def _check_vocabulary(largest: int, vocab_size: int) -> None:
+def check_vocabulary(largest: int, vocab_size: int) -> None:
+    """Return if a model of `vocab_size` embeddings knows the token `largest`.
+
+    Raises:
+        InvalidSpecError: it does not.
+    """
     if largest >= vocab_size:
         raise InvalidSpecError(
             f"The tokenizer makes token {largest}, but the model embeds only {vocab_size} tokens.",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from ghosted_core.checkpoint.load import load_config
 from ghosted_core.checkpoint.quiet import quiet_transformers
@@ -13,7 +13,10 @@ from ghosted_core.model.families import check_configuration, family_of, layers_o
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """Sizes of a model. Parameters count tied tensors once; `layer_parameters` has one entry a layer."""
+    """Sizes of a model; of one with a vision tower, width, vocabulary and layers are the language model's.
+
+    Parameters count tied tensors once; `layer_parameters` has one entry a layer.
+    """
 
     architecture: str
     model_type: str
@@ -29,15 +32,18 @@ class ModelDescription:
     fingerprint: str
 
 
-def describe(source: ModelSource) -> ModelDescription:
+def describe(source: ModelSource, config: PreTrainedConfig | None = None) -> ModelDescription:
     """The description of `source`; the model is built without storage to count its parameters.
+
+    `config` is that of `load_config`, read anew where it is not given (of a GGUF file that takes long).
 
     Raises:
         UnsupportedModelError: the architecture is not in the families table.
     """
-    config = load_config(source)
+    config = config if config is not None else load_config(source)
     family = family_of(config.model_type)
     check_configuration(config, family)
+    text = config.get_text_config()
     with quiet_transformers(), torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     # Building on meta ties nothing yet; tying makes the shared tensor count once.
@@ -48,9 +54,9 @@ def describe(source: ModelSource) -> ModelDescription:
         architecture=type(model).__name__,
         model_type=config.model_type,
         layer_count=len(counts),
-        hidden_size=config.hidden_size,
-        vocabulary_size=config.vocab_size,
-        max_positions=getattr(config, "max_position_embeddings", None),
+        hidden_size=text.hidden_size,
+        vocabulary_size=text.vocab_size,
+        max_positions=getattr(text, "max_position_embeddings", None),
         tied_embeddings=bool(config.tie_word_embeddings),
         dtype="float32" if source.form == "gguf" else stored,
         parameters=sum(p.numel() for p in model.parameters()),

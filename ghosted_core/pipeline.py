@@ -16,9 +16,10 @@ from ghosted_core.checkpoint.source import ModelSource, resolve
 from ghosted_core.checkpoint.write import require_free, require_space, unique_tensors, write_checkpoint
 from ghosted_core.criteria import criterion_for, plan_of
 from ghosted_core.data import Windows, batches
+from ghosted_core.describe import describe
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.generation import continuations
-from ghosted_core.evaluate.perplexity import Perplexity, perplexity
+from ghosted_core.evaluate.perplexity import Perplexity, perplexities
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.model.capture import ResidualStream
 from ghosted_core.model.families import SUPPORTED, Family, check_configuration, family_of
@@ -27,6 +28,7 @@ from ghosted_core.plan import PruningPlan
 from ghosted_core.recorder import Logged, MetricMeasured, Recorder, Stage, StageScope, stage
 from ghosted_core.recovery import Outcome, RecoveryOperator, check_applicable
 from ghosted_core.recovery.folding import folded_tensors
+from ghosted_core.room import require_room
 from ghosted_core.scoring import score_layers
 from ghosted_core.spec import JobSpec
 from ghosted_core.texts import Texts, read_texts
@@ -127,7 +129,9 @@ def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageSc
         supported=SUPPORTED,
     )
     # No weight is read for a job that cannot be.
-    check_fit(spec, load_config(source))
+    config = load_config(source)
+    check_fit(spec, config)
+    require_room(spec, describe(source, config), options.device, options.out, log)
     scope.advance(1)
     model = load_model(source, dtype=spec.dtype, device=options.device)
     scope.advance(1)
@@ -135,7 +139,7 @@ def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageSc
     texts = read_texts(
         spec,
         tokenizer,
-        vocab_size=model.config.vocab_size,
+        vocab_size=model.config.get_text_config().vocab_size,
         catalog=options.catalog,
         cache=options.cache,
         log=log,
@@ -154,7 +158,8 @@ def check_fit(spec: JobSpec, config: PreTrainedConfig) -> None:
     family = family_of(config.model_type)
     check_configuration(config, family)
     check_applicable(spec.recovery, family)
-    layer_count = config.num_hidden_layers
+    text = config.get_text_config()
+    layer_count = text.num_hidden_layers
     count = spec.removal_count(layer_count)
     if count >= layer_count:
         raise InvalidSpecError(
@@ -162,7 +167,7 @@ def check_fit(spec: JobSpec, config: PreTrainedConfig) -> None:
             advice=f"Remove between 1 and {layer_count - 1} layers.",
         )
     criterion_for(spec.strategy).candidates(count, layer_count)
-    limit = getattr(config, "max_position_embeddings", None)
+    limit = getattr(text, "max_position_embeddings", None)
     wanted = max(spec.calibration.sequence_length, (spec.evaluation and spec.evaluation.sequence_length) or 0)
     if limit is not None and wanted > limit:
         raise InvalidSpecError(
@@ -196,10 +201,11 @@ def _evaluate(
         return measured
     distinct = {name: model for name, model in variants.items() if not _is_repeat(name, variants)}
     with stage(Stage.EVALUATE, recorder, meter, total=len(distinct) * windows.tokens.numel()) as scope:
+        found = perplexities(loaded.model, distinct, batches(windows), scope.advance)
         for name, model in distinct.items():
-            found = perplexity(model, scope.track(batches(windows)))
-            measured.perplexities[name] = found
-            recorder.record(MetricMeasured(f"perplexity_{name}", found.value, _detail(found, windows)))
+            measured.perplexities[name] = found[name]
+            metric = MetricMeasured(f"perplexity_{name}", found[name].value, _detail(found[name], windows))
+            recorder.record(metric)
             measured.generations[name] = continuations(
                 model, loaded.tokenizer, spec.evaluation.prompts, spec.evaluation.new_tokens
             )

@@ -1,6 +1,7 @@
 """What a job would do, found out without writing anything."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -16,6 +17,7 @@ from ghosted_core.pipeline import check_fit
 from ghosted_core.plan import PruningPlan
 from ghosted_core.recorder import Stage, stage
 from ghosted_core.recovery import check_applicable
+from ghosted_core.room import Room, least_estimate, room_on, shortages
 from ghosted_core.scoring import score_layers
 from ghosted_core.spec import JobSpec
 from ghosted_core.workplace import Workplace
@@ -23,19 +25,25 @@ from ghosted_core.workplace import Workplace
 
 @dataclass(frozen=True)
 class Preview:
-    """The model, the layers that would go with the reasons, and what that takes and leaves."""
+    """The model, the layers that would go with the reasons, and what that takes and leaves.
+
+    `room` is what was free before; `shortages` says in a sentence each what will not fit.
+    """
 
     model: ModelDescription
     scores: LayerScores
     plan: PruningPlan
     estimate: Estimate
+    room: Room
+    shortages: tuple[str, ...]
 
 
-def preview(spec: JobSpec, place: Workplace) -> Preview:
-    """What `compress` would do of `spec`.
+def preview(spec: JobSpec, place: Workplace, out: Path) -> Preview:
+    """What `compress` would do of `spec` if it were to write `out`.
 
-    A criterion that needs nothing of the model is asked without a weight being read, one that
-    needs only weights without a text.
+    What cannot fit whichever layers go is logged before a weight is read. A criterion that needs
+    nothing of the model is asked without a weight being read, one that needs only weights without a
+    text.
 
     Raises:
         GhostedError: as `compress`, as far as it comes to light before a layer is removed.
@@ -43,11 +51,16 @@ def preview(spec: JobSpec, place: Workplace) -> Preview:
     source = place.source(spec.model)
     config = load_config(source)
     check_fit(spec, config)
-    description = describe(source)
+    description = describe(source, config)
+    # Before the model is in memory here.
+    room = room_on(place.device, out)
+    for sentence in shortages(least_estimate(spec, description), room):
+        place.log(sentence)
     scores = _scores(spec, source, description.layer_count, place)
     plan = plan_of(scores, description.layer_count)
     check_applicable(spec.recovery, family_of(config.model_type), plan)
-    return Preview(description, scores, plan, estimate(spec, description, plan))
+    estimated = estimate(spec, description, plan)
+    return Preview(description, scores, plan, estimated, room, shortages(estimated, room))
 
 
 def _scores(spec: JobSpec, source: ModelSource, layer_count: int, place: Workplace) -> LayerScores:

@@ -50,7 +50,7 @@ def manifest(
         generations=measured.generations,
         parameters=model.num_parameters(),
         dtype=str(model.dtype).removeprefix("torch."),
-        probe=probe(model, model.config.vocab_size),
+        probe=probe(model, model.config.get_text_config().vocab_size),
         versions=_versions(),
     )
 

@@ -8,11 +8,10 @@ from transformers import PreTrainedModel
 from ghosted_core.criteria import Criterion, Evidence, Findings, LayerScores, LossCriterion, criterion_for
 from ghosted_core.data import Windows, batches
 from ghosted_core.errors import NonFiniteError
-from ghosted_core.evaluate.perplexity import perplexity
+from ghosted_core.evaluate.without import LossesWithoutLayers
 from ghosted_core.model.capture import ResidualStream
 from ghosted_core.model.families import Family, family_of, layers_of
 from ghosted_core.model.gradients import taylor_importance, weight_magnitude
-from ghosted_core.model.skipping import LayerSkipper
 from ghosted_core.recorder import Meter, Recorder, Stage, StageScope, stage
 from ghosted_core.spec import JobSpec
 from ghosted_core.statistics import LayerSimilarity
@@ -123,17 +122,19 @@ def gather_gradients(subject: Subject, scope: StageScope) -> Findings:
 
 def gather_losses(subject: Subject, scope: StageScope) -> Findings:
     """The means to measure the loss without any layers; the criterion decides which."""
-    skipper = LayerSkipper(subject.model, subject.family)
+    without = LossesWithoutLayers(subject.model, subject.family)
 
-    def loss_without(removed: Collection[int]) -> float:
-        with skipper.without(removed):
-            loss = perplexity(subject.model, scope.track(batches(subject.windows))).nll
-        # Not `>=`: that is false of what is not a number.
-        if not loss < LOSS_LIMIT_NATS:
-            raise NonFiniteError(f"Without the layers {sorted(removed)} the model's loss is {loss}.")
-        return loss
+    def losses_without(removed: Collection[int], candidates: Collection[int]) -> dict[int, float]:
+        found = without(removed, candidates, batches(subject.windows), scope.advance)
+        for layer, loss in found.items():
+            # Not `>=`: that is false of what is not a number.
+            if not loss < LOSS_LIMIT_NATS:
+                raise NonFiniteError(
+                    f"Without layers {sorted({*removed, layer})} the model's loss is {loss}."
+                )
+        return found
 
-    return Findings(loss_without=loss_without)
+    return Findings(losses_without=losses_without)
 
 
 GATHERINGS: Mapping[Evidence, Gathering] = {

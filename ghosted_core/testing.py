@@ -14,6 +14,7 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 
@@ -37,6 +38,23 @@ def _sliding(**more: Any) -> dict[str, Any]:
 
 
 _NO_GROUPS = {key: value for key, value in TINY.items() if key != "num_key_value_heads"}
+_VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+}
+# An image becomes four tokens between two marks.
+_GEMMA3 = {
+    "text_config": _sliding(head_dim=8),
+    "vision_config": _VISION,
+    "mm_tokens_per_image": 4,
+    "image_token_index": 300,
+    "boi_token_index": 301,
+    "eoi_token_index": 302,
+}
 _EXPERTS = {"num_experts_per_tok": 2}
 
 # For each supported model type: its configuration class, and settings that show its per-layer rules.
@@ -60,6 +78,7 @@ TINY_CONFIGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "mixtral": ("MixtralConfig", {**TINY, **_EXPERTS, "num_local_experts": 4}),
     "gemma2": ("Gemma2Config", _sliding(head_dim=8)),
     "gemma3_text": ("Gemma3TextConfig", _sliding(head_dim=8)),
+    "gemma3": ("Gemma3Config", _GEMMA3),
     "phi3": ("Phi3Config", TINY),
     "olmo2": ("Olmo2Config", TINY),
     "smollm3": ("SmolLM3Config", {**TINY, "no_rope_layer_interval": 3}),
@@ -72,11 +91,21 @@ TINY_CONFIGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
+def tiny_config(model_type: str, layers: int = 6) -> PreTrainedConfig:
+    """The configuration of `tiny_model`."""
+    name, settings = TINY_CONFIGS[model_type]
+    settings, count = dict(settings), {"num_hidden_layers": layers}
+    if "text_config" in settings:
+        settings["text_config"] = {**settings["text_config"], **count}
+        count = {}
+    config: PreTrainedConfig = getattr(transformers, name)(**settings, **count)
+    return config
+
+
 def tiny_model(model_type: str, layers: int = 6, *, seed: int = 0) -> PreTrainedModel:
     """A random model of the family: `layers` layers, 32 wide, 320 token ids, float32, evaluation mode."""
-    name, settings = TINY_CONFIGS[model_type]
     torch.manual_seed(seed)
-    config = getattr(transformers, name)(**settings, num_hidden_layers=layers)
+    config = tiny_config(model_type, layers)
     return _frozen(AutoModelForCausalLM.from_config(config))  # type: ignore[no-untyped-call]
 
 

@@ -61,7 +61,7 @@ class Workplace:
         texts = read_texts(
             spec.model_copy(update={"calibration": read, "evaluation": None}),
             tokenizer,
-            vocab_size=model.config.vocab_size,
+            vocab_size=model.config.get_text_config().vocab_size,
             catalog=self.catalog,
             cache=self.cache,
             log=self.log,

@@ -19,6 +19,11 @@ model = AutoModelForCausalLM.from_pretrained(folder)
 tokenizer = AutoTokenizer.from_pretrained(folder)
 ```"""
 
+_IMAGES = (
+    "The vision tower and its projector are the source's, unchanged: images still work, and "
+    "`AutoModelForImageTextToText` loads it too. Layers were chosen, repaired and measured on text only. "
+)
+
 
 def model_card(manifest: Manifest) -> str:
     """README.md of a checkpoint in Hugging Face form."""
@@ -32,10 +37,15 @@ def _base_model(manifest: Manifest) -> str:
 
 
 def _front_matter(manifest: Manifest) -> str:
-    lines = ["library_name: transformers", "pipeline_tag: text-generation", "tags: [ghosted, layer-pruning]"]
+    task = "image-text-to-text" if _sees_images(manifest) else "text-generation"
+    lines = ["library_name: transformers", f"pipeline_tag: {task}", "tags: [ghosted, layer-pruning]"]
     if manifest.source.reference["kind"] == "hub":
         lines.append(f"base_model: {manifest.source.reference['id']}")
     return "\n".join(["---", *lines, "---"])
+
+
+def _sees_images(manifest: Manifest) -> bool:
+    return manifest.source.architecture.endswith("ForConditionalGeneration")
 
 
 def _what(manifest: Manifest) -> str:
@@ -47,6 +57,7 @@ def _what(manifest: Manifest) -> str:
         f"{_repair(manifest)} "
         f"Parameters: {source.parameters:,} before, {manifest.parameters:,} after. "
         f"Source commit: {source.commit or 'not from the Hub'}. "
+        f"{_IMAGES if _sees_images(manifest) else ''}"
         "Everything else is in `ghosted.json`."
     )
 

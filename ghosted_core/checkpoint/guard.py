@@ -31,7 +31,7 @@ STOCK_KERNELS = frozenset(
     {"eager", "sdpa", "flash_attention_2", "flex_attention", "grouped_mm", "batched_mm"}
 )
 BARE_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$")
-ARCHITECTURE = re.compile(r"^[A-Za-z0-9]{1,80}(?:ForCausalLM|LMHeadModel)$")
+ARCHITECTURE = re.compile(r"^[A-Za-z0-9]{1,80}(?:ForCausalLM|LMHeadModel|ForConditionalGeneration)$")
 BOUNDS: Mapping[str, int] = {
     "num_hidden_layers": 1_024,
     "hidden_size": 131_072,

@@ -21,7 +21,7 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 COMPANION = re.compile(
     r"^(?:tokenizer\.json|tokenizer_config\.json|special_tokens_map\.json|added_tokens\.json|vocab\.json"
     r"|vocab\.txt|merges\.txt|tekken\.json|[\w.-]+\.model|[\w.-]+\.tiktoken"
-    r"|chat_template\.(?:jinja|json)|generation_config\.json|(?:LICENSE|LICENCE|NOTICE)[\w.-]*)$",
+    r"|(?:pre|video_pre)?processor_config\.json|chat_template\.(?:jinja|json)|generation_config\.json|(?:LICENSE|LICENCE|NOTICE)[\w.-]*)$",
     re.ASCII,
 )
 CHAT_TEMPLATES = "additional_chat_templates"
@@ -100,10 +100,11 @@ def load_tokenizer(source: ModelSource) -> "PreTrainedTokenizerBase":
 
 
 def copy_source_files(source: ModelSource, destination: Path) -> tuple[str, ...]:
-    """Tokenizer, chat templates, generation settings and licence of the source lie in `destination`.
+    """What goes with the weights of the source lies in `destination`.
 
-    Those of a folder are copied byte for byte. A GGUF file has none, so they are written from what
-    it says. Returns the names written, in order.
+    That is tokenizer, image processor, chat templates, generation settings and licence. Those of a
+    folder are copied byte for byte. A GGUF file has none, so they are written from what it says.
+    Returns the names written, in order.
 
     Raises:
         CorruptModelError: a GGUF file whose tokenizer or settings cannot be read.

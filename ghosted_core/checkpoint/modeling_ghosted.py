@@ -20,6 +20,7 @@ MODEL_TYPE = "ghosted"
 OPERATOR = "ghosted_operator"
 # Readers that look only at the top level of config.json for these still find them.
 # What a stock configuration class finds where its sizes would be: it refuses text, and shows it.
+# What holds nested configurations (a language model's, a vision tower's) gets the same.
 _SIZES = ("hidden_size", "num_hidden_layers", "n_embd", "n_layer")
 _REFUSAL = "This model has operators that stock classes drop: load it with trust_remote_code=True"
 _ALSO_AT_TOP = ("bos_token_id", "eos_token_id", "pad_token_id", "dtype", "transformers_version")
@@ -79,9 +80,9 @@ class GhostedConfigMixin:
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Take the nested form of config.json, or a flat one."""
-        flat = dict(config_dict)
+        flat = {key: value for key, value in config_dict.items() if value != _REFUSAL}
         base = dict(flat.pop("base_config", {}))
-        for key in ("model_type", "base_model_type", *_SIZES):
+        for key in ("model_type", "base_model_type"):
             flat.pop(key, None)
         return super().from_dict({**base, **flat}, **kwargs)  # type: ignore[misc]
 
@@ -100,6 +101,7 @@ class GhostedConfigMixin:
             "base_model_type": type(self).model_type,  # type: ignore[attr-defined]
             "base_config": base,
             **dict.fromkeys(_SIZES, _REFUSAL),
+            **{key: _REFUSAL for key in base if key.endswith("_config")},
             **{key: base[key] for key in _ALSO_AT_TOP if key in base},
         }
         return json.dumps(nested, indent=2, sort_keys=True) + "\n"
@@ -134,10 +136,11 @@ class GhostedModelMixin:
 
 def auto_map(architecture: str) -> dict[str, str]:
     """The `auto_map` entry of config.json for the stock class `architecture`."""
-    return {
-        "AutoConfig": f"modeling_ghosted.{PREFIX}{architecture}Config",
-        "AutoModelForCausalLM": f"modeling_ghosted.{PREFIX}{architecture}",
-    }
+    model = f"modeling_ghosted.{PREFIX}{architecture}"
+    entries = {"AutoConfig": f"{model}Config", "AutoModelForCausalLM": model}
+    if architecture.endswith("ForConditionalGeneration"):
+        entries["AutoModelForImageTextToText"] = model
+    return entries
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from ghosted_core.criteria.base import (
     Findings,
     LayerScores,
     LossCriterion,
-    LossWithout,
+    LossesWithout,
     plan_of,
 )
 from ghosted_core.criteria.explicit import ExplicitCriterion
@@ -53,7 +53,7 @@ __all__ = [
     "Findings",
     "LayerScores",
     "LossCriterion",
-    "LossWithout",
+    "LossesWithout",
     "criterion_for",
     "plan_of",
 ]

@@ -21,11 +21,15 @@ class Evidence(Enum):
     LOSSES = "losses"  # many small evaluations with layers left out
 
 
-class LossWithout(Protocol):
+class LossesWithout(Protocol):
     """Measures what is lost without some layers."""
 
-    def __call__(self, removed: Collection[int]) -> float:
-        """Mean negative log-likelihood, in nats a token, of the model without the layers `removed`."""
+    def __call__(self, removed: Collection[int], candidates: Collection[int]) -> dict[int, float]:
+        """For each of `candidates`, the loss of the model without it and without the layers `removed`.
+
+        That is the mean negative log-likelihood, in nats a token. Asked for together, the candidates
+        share the layers before each.
+        """
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Findings:
 
     similarity: LayerSimilarity | None = None
     importance: tuple[float, ...] | None = None
-    loss_without: LossWithout | None = None
+    losses_without: LossesWithout | None = None
 
     def seen_similarity(self) -> LayerSimilarity:
         """The similarity of hidden states, which was asked for."""
@@ -47,9 +51,9 @@ class Findings:
         """The importance of each layer, which was asked for."""
         return _there(self.importance, Evidence.WEIGHTS)
 
-    def seen_loss(self) -> LossWithout:
+    def seen_losses(self) -> LossesWithout:
         """The means to measure losses, which was asked for."""
-        return _there(self.loss_without, Evidence.LOSSES)
+        return _there(self.losses_without, Evidence.LOSSES)
 
 
 def _there(found: Found | None, evidence: Evidence) -> Found:
@@ -109,7 +113,7 @@ class LossCriterion(Criterion, Protocol):
     """A criterion that measures losses as it goes."""
 
     def evaluations(self, count: int, layer_count: int) -> int:
-        """How often `choose` asks for a loss."""
+        """For how many candidates in all `choose` asks for a loss."""
 
 
 def plan_of(scores: LayerScores, layer_count: int) -> PruningPlan:

@@ -2,7 +2,7 @@ import math
 from dataclasses import dataclass, field
 
 from ghosted_core.criteria.base import Evidence, Findings, LayerScores
-from ghosted_core.criteria.selection import pick_singles, scored, unprotected
+from ghosted_core.criteria.selection import pick_singles, unprotected
 from ghosted_core.spec import PerplexityWithout
 
 
@@ -26,11 +26,11 @@ class PerplexityCriterion:
 
     def choose(self, count: int, layer_count: int, findings: Findings) -> LayerScores:
         """Take the layers whose absence, each alone, gives the lowest perplexity."""
-        loss_without = findings.seen_loss()
+        losses = findings.seen_losses()((), self.candidates(count, layer_count))
         return pick_singles(
             "perplexity",
             "perplexity of the model without this layer alone",
-            scored(self.candidates(count, layer_count), lambda layer: math.exp(loss_without((layer,)))),
+            {layer: math.exp(loss) for layer, loss in losses.items()},
             count=count,
             layer_count=layer_count,
             best="lowest",

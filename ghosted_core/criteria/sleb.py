@@ -1,6 +1,6 @@
 from dataclasses import dataclass, field
 
-from ghosted_core.criteria.base import Evidence, Findings, LayerScores, LossWithout
+from ghosted_core.criteria.base import Evidence, Findings, LayerScores
 from ghosted_core.criteria.selection import equals_of, single_layers
 from ghosted_core.spec import Sleb
 
@@ -28,12 +28,12 @@ class SlebCriterion:
 
     def choose(self, count: int, layer_count: int, findings: Findings) -> LayerScores:
         """Remove greedily; `candidates` of the result are those of the first round."""
-        loss_without = findings.seen_loss()
+        losses_without = findings.seen_losses()
         alive = list(self.candidates(count, layer_count))
         rounds: list[dict[int, float]] = []
         steps: list[tuple[int, float]] = []
         for _ in range(count):
-            rounds.append(_round(alive, [layer for layer, _ in steps], loss_without))
+            rounds.append(losses_without([layer for layer, _ in steps], alive))
             winner = min(rounds[-1], key=rounds[-1].__getitem__)
             steps.append((winner, rounds[-1][winner]))
             alive.remove(winner)
@@ -49,8 +49,3 @@ class SlebCriterion:
             protected=(0, layer_count - 1),
             steps=tuple(steps),
         )
-
-
-def _round(alive: list[int], removed: list[int], loss_without: LossWithout) -> dict[int, float]:
-    """The loss without the layers `removed` and, in turn, each of `alive`."""
-    return {layer: loss_without((*removed, layer)) for layer in alive}

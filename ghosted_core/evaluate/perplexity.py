@@ -1,7 +1,7 @@
 """Perplexity over non-overlapping windows."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +9,11 @@ from jaxtyping import Int64
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
+
+from ghosted_core.model.capture import ResidualStream
+from ghosted_core.model.families import family_of
+from ghosted_core.model.sharing import shared_depth
+from ghosted_core.model.skipping import LayerSkipper
 
 # Positions whose logits are widened to float32 at once; bounds memory to this x vocabulary floats.
 CHUNK_POSITIONS = 256
@@ -30,17 +35,55 @@ class Perplexity:
     losses: tuple[float, ...] = ()
 
 
-@torch.no_grad()
 def perplexity(model: PreTrainedModel, batches: Iterable[Int64[Tensor, "_windows tokens"]]) -> Perplexity:
     """Perplexity of `model`: each window starts without context and predicts all tokens but its first."""
     losses: list[float] = []
     predicted = 0
     for batch in batches:
-        tokens = batch.to(model.device)
-        logits = model(input_ids=tokens, use_cache=False).logits
-        losses += [_window_nll(row, window) for row, window in zip(logits, tokens, strict=True)]
-        predicted += tokens.shape[0] * (tokens.shape[1] - 1)
-    return _summary(torch.tensor(losses, dtype=torch.float64), predicted)
+        losses += window_losses(model, batch)
+        predicted += predicted_tokens(batch)
+    return summary(losses, predicted)
+
+
+def perplexities(
+    dense: PreTrainedModel,
+    models: Mapping[str, PreTrainedModel],
+    batches: Iterable[Int64[Tensor, "_windows tokens"]],
+    advance: Callable[[int], None],
+) -> dict[str, Perplexity]:
+    """The perplexity of each of `models`, which were made of `dense`; `dense` may be one of them.
+
+    The layers that a model shares with `dense` up to its first difference run once for all, and the
+    results are those of `perplexity`, bit by bit. `advance` is told of tokens: all windows for every model.
+    """
+    family = family_of(dense.config.model_type)
+    depths = {name: shared_depth(dense, model, family) for name, model in models.items()}
+    skippers = {name: LayerSkipper(model, family) for name, model in models.items()}
+    stream = ResidualStream(dense, family)
+    losses: dict[str, list[float]] = {name: [] for name in models}
+    predicted = 0
+    for batch in batches:
+        shared = stream.read(batch.to(dense.device), sorted(set(depths.values())))
+        for name, model in models.items():
+            with skippers[name].entering(depths[name], shared[depths[name]]):
+                losses[name] += window_losses(model, batch)
+            advance(batch.numel())
+        predicted += predicted_tokens(batch)
+    return {name: summary(found, predicted) for name, found in losses.items()}
+
+
+@torch.no_grad()
+def window_losses(model: PreTrainedModel, batch: Int64[Tensor, "_windows tokens"]) -> list[float]:
+    """The mean NLL of each window, in nats a predicted token."""
+    tokens = batch.to(model.device)
+    logits = model(input_ids=tokens, use_cache=False).logits
+    return [_window_nll(row, window) for row, window in zip(logits, tokens, strict=True)]
+
+
+def predicted_tokens(batch: Int64[Tensor, "_windows tokens"]) -> int:
+    """How many tokens of `batch` are predicted: all but the first of each window."""
+    windows, length = batch.shape
+    return windows * (length - 1)
 
 
 def _window_nll(logits: Tensor, tokens: Tensor) -> float:
@@ -53,7 +96,9 @@ def _window_nll(logits: Tensor, tokens: Tensor) -> float:
     return total / len(targets)
 
 
-def _summary(losses: Tensor, predicted: int) -> Perplexity:
+def summary(window_losses: Sequence[float], predicted: int) -> Perplexity:
+    """The perplexity of all windows together, out of the mean NLL of each."""
+    losses = torch.tensor(window_losses, dtype=torch.float64)
     mean = float(losses.mean())
     spread = float(losses.std(correction=1)) if len(losses) > 1 else math.nan
     return Perplexity(

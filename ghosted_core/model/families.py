@@ -62,6 +62,10 @@ class RefusedSetting:
 class Family:
     """Module paths inside a causal language model, and what its configuration says per layer.
 
+    Where a model has parts beside the language model (a vision tower), the paths lead into the language
+    model, and all configuration entries are those of its own nested configuration. The other parts stay
+    as they are.
+
     `architecture` is the stock transformers class; `per_layer_lists` names the configuration
     entries that hold one value a layer and must be cut along with them. `embeddings` are all that add
     up to the first state. `attention_output` and `mlp_output` are the projections, inside a layer,
@@ -128,6 +132,16 @@ SUPPORTED: Mapping[str, Family] = {
         ),
         Family("gemma2", "Gemma2ForCausalLM", block=Block.POST_NORM, per_layer_lists=("layer_types",)),
         Family("gemma3_text", "Gemma3ForCausalLM", block=Block.POST_NORM, per_layer_lists=("layer_types",)),
+        Family(
+            "gemma3",
+            "Gemma3ForConditionalGeneration",
+            decoder="model.language_model",
+            layers="model.language_model.layers",
+            final_norm="model.language_model.norm",
+            embeddings=("model.language_model.embed_tokens",),
+            block=Block.POST_NORM,
+            per_layer_lists=("layer_types",),
+        ),
         Family("phi3", "Phi3ForCausalLM"),
         Family("olmo2", "Olmo2ForCausalLM", block=Block.POST_NORM),
         Family("smollm3", "SmolLM3ForCausalLM", per_layer_lists=("no_rope_layers", "layer_types")),
@@ -235,17 +249,18 @@ def check_configuration(config: Any, family: Family) -> None:
     Raises:
         UnsupportedModelError: a setting stands in the way, or a list of one value a layer is not known.
     """
+    text = config.get_text_config()
     for setting in family.refused:
-        if getattr(config, setting.name, None) is setting.value:
+        if getattr(text, setting.name, None) is setting.value:
             raise UnsupportedModelError(
                 f"Layers cannot be removed with {setting.name}={setting.value}: {setting.reason}."
             )
-    strange = set(getattr(config, "layer_types", None) or ()) - KNOWN_LAYER_TYPES
+    strange = set(getattr(text, "layer_types", None) or ()) - KNOWN_LAYER_TYPES
     if strange:
         raise UnsupportedModelError(f"Layers of the kinds {sorted(strange)} are not supported.")
     known = {*family.per_layer_lists, *NO_LAYER_LISTS}
-    for name, value in config.to_dict().items():
-        if isinstance(value, list) and len(value) == config.num_hidden_layers and name not in known:
+    for name, value in (*config.to_dict().items(), *text.to_dict().items()):
+        if isinstance(value, list) and len(value) == text.num_hidden_layers and name not in known:
             raise UnsupportedModelError(
                 f"'{name}' seems to hold one value a layer, and how to cut it is not known."
             )

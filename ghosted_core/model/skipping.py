@@ -1,7 +1,8 @@
-"""Running a model as if some of its layers were not there."""
+"""Running a model as if some of its layers were not there, or had run already."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from ghosted_core.model.families import Family, layers_of
 
 
 class _Seen(BaseException):
-    """The first layer has answered; the rest need not run. Only `_answers_in_tuples` catches it."""
+    """The first layer has answered; the rest need not run. Only `_in_tuples` catches it."""
 
 
 class LayerSkipper:
@@ -24,31 +25,51 @@ class LayerSkipper:
     def __init__(self, model: nn.Module, family: Family) -> None:
         self.layers = layers_of(model, family)
         self._decoder = model.get_submodule(family.decoder)
-        self._forward: Callable[..., Any] | None = None
 
     @contextmanager
     def without(self, removed: Collection[int]) -> Iterator[None]:
         """Inside, the layers `removed` are left out."""
-        skip = self._forward = self._forward or self._identity()
-        chosen = [self.layers[index] for index in removed]
+        with self._standing_in(dict.fromkeys(removed, self._skip())):
+            yield
+
+    @contextmanager
+    def entering(self, index: int, state: Tensor) -> Iterator[None]:
+        """Inside, no layer before `index` runs, and what enters layer `index` is `state`.
+
+        Whatever the tokens are, `state` is of shape (windows, tokens, hidden); L as `index` means the
+        final norm. At 0 nothing is left out, and `state` is not looked at.
+        """
+        answers = dict.fromkeys(range(index), self._skip())
+        if index:
+            answers[index - 1] = self._answer(state)
+        with self._standing_in(answers):
+            yield
+
+    @contextmanager
+    def _standing_in(self, answers: Mapping[int, Callable[..., Any]]) -> Iterator[None]:
         # A forward of the instance's own (accelerate puts one there) comes back; the class's needs no copy.
-        own = [layer.__dict__.get("forward") for layer in chosen]
+        own = {index: self.layers[index].__dict__.get("forward") for index in answers}
         try:
-            for layer in chosen:
-                layer.forward = skip
+            for index, answer in answers.items():
+                self.layers[index].forward = answer
             yield
         finally:
-            for layer, forward in zip(chosen, own, strict=True):
-                layer.__dict__.pop("forward", None)
+            for index, forward in own.items():
+                self.layers[index].__dict__.pop("forward", None)
                 if forward is not None:
-                    layer.forward = forward
+                    self.layers[index].forward = forward
 
-    def _identity(self) -> Callable[..., Any]:
+    def _skip(self) -> Callable[..., Any]:
         # Layers of some architectures answer with the hidden state alone, of others with a tuple.
-        return _pass_on_in_tuple if self._answers_in_tuples() else _pass_on
+        return _pass_on_in_tuple if self._in_tuples else _pass_on
 
+    def _answer(self, state: Tensor) -> Callable[..., Any]:
+        answer = (state, None) if self._in_tuples else state
+        return lambda *_args, **_kwargs: answer
+
+    @cached_property
     @torch.no_grad()
-    def _answers_in_tuples(self) -> bool:
+    def _in_tuples(self) -> bool:
         answers: list[Any] = []
 
         def look(_module: nn.Module, _args: Any, answer: Any) -> None:

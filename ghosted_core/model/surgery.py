@@ -65,19 +65,20 @@ def operator_site(plan: PruningPlan, boundary: Boundary, family: Family) -> str:
 
 
 def pruned_config(config: PreTrainedConfig, plan: PruningPlan, family: Family) -> PreTrainedConfig:
-    """A copy of `config` for the kept layers only."""
+    """A copy of `config` for the kept layers only; in a nested one only the language model's part differs."""
     pruned = copy.deepcopy(config)
+    text = pruned.get_text_config()
     # Lists first: newer configurations check their lengths against the number of layers.
     for name in family.per_layer_lists:
-        values = getattr(pruned, name, None)
+        values = getattr(text, name, None)
         if values is not None:
-            setattr(pruned, name, [values[index] for index in plan.kept])
+            setattr(text, name, [values[index] for index in plan.kept])
     if family.dense_layers is not None:
-        _write_out(family.dense_layers, pruned, plan)
+        _write_out(family.dense_layers, text, plan)
     for name in family.at_most_layers:
-        if (getattr(pruned, name, None) or 0) > len(plan.kept):
-            setattr(pruned, name, len(plan.kept))
-    pruned.num_hidden_layers = len(plan.kept)
+        if (getattr(text, name, None) or 0) > len(plan.kept):
+            setattr(text, name, len(plan.kept))
+    text.num_hidden_layers = len(plan.kept)
     return pruned
 
 
@@ -137,6 +138,9 @@ def _like(model: PreTrainedModel, dense: PreTrainedModel) -> PreTrainedModel:
     if dense.generation_config is not None:
         model.generation_config = copy.deepcopy(dense.generation_config)
     model.config.architectures = [type(model).__name__]
+    # How names in files became names in memory, so that saving can undo it: repositories differ.
+    if hasattr(dense, "_weight_conversions"):
+        model._weight_conversions = dense._weight_conversions  # noqa: SLF001
     model.requires_grad_(requires_grad=False)
     model.train(mode=False)
     return model

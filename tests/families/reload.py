@@ -27,7 +27,7 @@ def look(folder: Path) -> dict[str, Any]:
         "finite": bool(torch.isfinite(logits).all()),
         "cache_agrees": bool(torch.equal(cached, uncached)),
         "tied": head.weight is embedding.weight,
-        "layers": model.config.num_hidden_layers,
+        "layers": model.config.get_text_config().num_hidden_layers,
         "dtype": str(model.dtype),
         "class": type(model).__mro__[0].__name__,
     }

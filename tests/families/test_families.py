@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ghosted_core.pipeline import RunOptions, compress
 from ghosted_core.plan import PruningPlan
 from ghosted_core.recorder import NullRecorder
 from ghosted_core.spec import RECOVERIES
-from ghosted_core.testing import TINY_CONFIGS, tiny_model
+from ghosted_core.testing import TINY_CONFIGS, tiny_config, tiny_model
 from tests.jobs import tiny_spec
 from tests.tiny import save_tiny_model
 
@@ -31,7 +31,9 @@ CUTS = {"run": [2, 3], "scattered": [1, 4], "edges": [0, 5]}
 EVERYWHERE = {"none", "linear_patch_diag", "linear_patch_rotate", "ghosted"}
 # Sequential pre-norm blocks with a plain MLP, the only ones whose down projection can take in a repair.
 PLAIN = {"llama", "mistral", "qwen2", "qwen3", "phi3", "smollm3", "gpt2", "opt"}
-POST_NORM = {"gemma2", "gemma3_text", "olmo2"}
+POST_NORM = {"gemma2", "gemma3", "gemma3_text", "olmo2"}
+# Where files call the layers otherwise than the model in memory does.
+LAYERS_IN_FILES = {"gemma3": "language_model.model.layers"}
 REPAIRS = [form.model_fields["name"].default for form in RECOVERIES]
 
 
@@ -90,7 +92,8 @@ def names_in(folder: Path) -> set[str]:
 
 def layer_kinds(config: Any, layer: int) -> list[Any]:
     """What a configuration says of one layer, by what transformers builds from it."""
-    lists = [getattr(config, name, None) for name in ("layer_types", "no_rope_layers")]
+    text = config.get_text_config()
+    lists = [getattr(text, name, None) for name in ("layer_types", "no_rope_layers")]
     return [values[layer] for values in lists if values]
 
 
@@ -127,7 +130,8 @@ def check(job: Job, folder: Path, found: dict[str, Any], source: Path, dense: An
         "dtype": f"torch.{job.dtype}",
         "class": type(dense).__name__,
     }, job
-    expected = {kept_name(name, plan, family) for name in names_in(source)} - {None}
+    in_files = replace(family, layers=LAYERS_IN_FILES.get(family.model_type, family.layers))
+    expected = {kept_name(name, plan, in_files) for name in names_in(source)} - {None}
     operators = {name for name in names_in(folder) if "ghosted_operator" in name}
     assert names_in(folder) - operators == expected, job
     assert len(operators) == (len(plan.boundaries) if job.recovery in EVERYWHERE - {"none"} else 0), job
@@ -174,8 +178,7 @@ def test_what_layers_cannot_be_removed_from_is_refused(
     model_type: str, settings: dict[str, Any], said: str
 ) -> None:
     """Settings that hang on layer numbers, layers with a state of their own, unknown per-layer lists."""
-    name, tiny = TINY_CONFIGS[model_type]
-    config = getattr(transformers, name)(**tiny, num_hidden_layers=LAYERS)
+    config = tiny_config(model_type, LAYERS)
     for key, value in settings.items():
         setattr(config, key, value)
     with pytest.raises(UnsupportedModelError, match=said):

@@ -1,6 +1,8 @@
+from collections.abc import Callable, Collection
+
 import pytest
 
-from ghosted_core.criteria import CRITERIA, Criterion, Findings, LossCriterion, LossWithout, criterion_for
+from ghosted_core.criteria import CRITERIA, Criterion, Findings, LossCriterion, LossesWithout, criterion_for
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.spec import Explicit, Magnitude, PerplexityWithout, Sleb, Taylor
 from tests.planted import planted
@@ -9,9 +11,18 @@ LAYERS = 9
 IMPORTANCE = (9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 4.0, 2.0, 1.0)
 
 
-def additive(costs: tuple[float, ...]) -> LossWithout:
+def measured(loss: Callable[[tuple[int, ...]], float]) -> LossesWithout:
+    """Losses that depend on the layers left out alone."""
+
+    def losses_without(removed: Collection[int], candidates: Collection[int]) -> dict[int, float]:
+        return {layer: loss((*removed, layer)) for layer in candidates}
+
+    return losses_without
+
+
+def additive(costs: tuple[float, ...]) -> LossesWithout:
     """A loss to which each removed layer adds its own cost, in steps that float64 represents exactly."""
-    return lambda removed: 1.0 + sum(costs[layer] for layer in removed)
+    return measured(lambda removed: 1.0 + sum(costs[layer] for layer in removed))
 
 
 @pytest.mark.parametrize("name", ["shortgpt", "shortgpt_channel"])
@@ -45,7 +56,7 @@ def test_the_least_important_layers_go_and_ties_are_told(form: Taylor | Magnitud
 def test_plus_protects_the_first_4_and_the_last_2(form: Taylor | Magnitude | PerplexityWithout) -> None:
     """On by default for taylor and magnitude; n + 6 layers are needed, or a typed error says so."""
     criterion = criterion_for(form)
-    found = Findings(importance=IMPORTANCE, loss_without=additive(IMPORTANCE))
+    found = Findings(importance=IMPORTANCE, losses_without=additive(IMPORTANCE))
     scores = criterion.choose(2, LAYERS, found)
     assert scores.removed == (5, 6)
     assert scores.protected == (0, 1, 2, 3, 7, 8)
@@ -56,7 +67,9 @@ def test_plus_protects_the_first_4_and_the_last_2(form: Taylor | Magnitude | Per
 
 def test_perplexity_is_not_protected_by_default() -> None:
     """Every layer is a candidate, scored by exp of its loss."""
-    scores = criterion_for(PerplexityWithout()).choose(1, LAYERS, Findings(loss_without=additive(IMPORTANCE)))
+    scores = criterion_for(PerplexityWithout()).choose(
+        1, LAYERS, Findings(losses_without=additive(IMPORTANCE))
+    )
     assert scores.removed == (8,)
     assert len(scores.candidates) == LAYERS
 
@@ -73,7 +86,7 @@ def test_sleb_scores_anew_after_each_removal() -> None:
             costs |= {4: 9.0, 6: 1.0}
         return sum(costs[layer] for layer in removed)
 
-    scores = criterion_for(Sleb()).choose(2, LAYERS, Findings(loss_without=loss))
+    scores = criterion_for(Sleb()).choose(2, LAYERS, Findings(losses_without=measured(loss)))
     assert scores.removed == (3, 6)
     assert scores.steps == ((3, 1.0), (6, 2.0))
     assert not {0, LAYERS - 1} & {layer for removed in tried for layer in removed}
@@ -89,7 +102,7 @@ def test_the_number_of_evaluations_is_known_beforehand(form: Sleb | PerplexityWi
         asked.append(removed)
         return 1.0
 
-    criterion.choose(3, LAYERS, Findings(loss_without=loss))
+    criterion.choose(3, LAYERS, Findings(losses_without=measured(loss)))
     assert isinstance(criterion, LossCriterion)
     assert criterion.evaluations(3, LAYERS) == len(asked)
 
@@ -97,7 +110,7 @@ def test_the_number_of_evaluations_is_known_beforehand(form: Sleb | PerplexityWi
 def test_sleb_reports_ties_of_every_round() -> None:
     """Of equals the first goes."""
     scores = criterion_for(Sleb()).choose(
-        2, LAYERS, Findings(loss_without=lambda removed: float(len(removed)))
+        2, LAYERS, Findings(losses_without=measured(lambda removed: float(len(removed))))
     )
     assert scores.removed == (1, 2)
     assert scores.ties == (2, 3, 4, 5, 6, 7)

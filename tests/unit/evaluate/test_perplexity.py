@@ -3,8 +3,12 @@ import math
 import pytest
 import torch
 
-from ghosted_core.evaluate.perplexity import perplexity
-from ghosted_core.testing import tiny_llama
+from ghosted_core.evaluate.perplexity import perplexities, perplexity
+from ghosted_core.model.families import family_of
+from ghosted_core.model.sharing import shared_depth
+from ghosted_core.model.surgery import pruned_model, repaired_model
+from ghosted_core.plan import Boundary, PruningPlan
+from ghosted_core.testing import tiny_llama, tiny_model
 
 
 def windows(generator: torch.Generator, *, count: int = 5, length: int = 300) -> torch.Tensor:
@@ -40,3 +44,43 @@ def test_a_broken_model_is_not_a_crash(generator: torch.Generator) -> None:
     model = tiny_llama()
     model.lm_head.weight.fill_(float("nan"))
     assert math.isnan(perplexity(model, [windows(generator, count=2, length=20)]).value)
+
+
+REMOVED = ((2, 3), (0, 4), (4, 5))
+
+
+def variants(model_type: str, removed: tuple[int, ...]) -> dict[str, torch.nn.Module]:
+    """A dense model, the same without layers, and with operators at the cuts too."""
+    dense = tiny_model(model_type)
+    plan = PruningPlan.from_removed(removed, layer_count=dense.config.num_hidden_layers)
+    width = dense.config.hidden_size
+    corrections = {boundary: torch.eye(width, dtype=torch.float64) / 4 for boundary in plan.boundaries}
+    repaired = repaired_model(dense, plan, corrections)
+    return {"dense": dense, "pruned": pruned_model(dense, plan), "repaired": repaired}
+
+
+@pytest.mark.parametrize("removed", REMOVED)
+@pytest.mark.parametrize("model_type", ["llama", "gemma2", "gpt2", "falcon"])
+def test_sharing_layers_changes_no_bit(
+    model_type: str, removed: tuple[int, ...], generator: torch.Generator
+) -> None:
+    """What is found of all models together is what is found of each alone."""
+    models, tokens = variants(model_type, removed), windows(generator, count=3, length=40)
+    told: list[int] = []
+    found = perplexities(models["dense"], models, tokens.split(2), told.append)
+    assert found == {name: perplexity(model, tokens.split(2)) for name, model in models.items()}
+    assert sum(told) == 3 * tokens.numel()
+
+
+def test_models_share_what_was_not_changed() -> None:
+    """Layers up to the first cut or changed weight; nothing if the embeddings differ."""
+    dense, family = tiny_llama(), family_of("llama")
+    plan = PruningPlan.from_removed([3, 4], layer_count=6)
+    weight = "model.layers.2.mlp.down_proj.weight"
+    folded = pruned_model(dense, plan, {weight: dense.get_parameter(weight) * 2})
+    embedded = pruned_model(dense, plan, {"model.embed_tokens.weight": dense.model.embed_tokens.weight * 2})
+    operator = {Boundary(3, 5): torch.eye(dense.config.hidden_size, dtype=torch.float64)}
+    made = {"same": dense, "pruned": pruned_model(dense, plan), "folded": folded, "embedded": embedded}
+    made["repaired"] = repaired_model(dense, plan, operator)
+    depths = {name: shared_depth(dense, model, family) for name, model in made.items()}
+    assert depths == {"same": 6, "pruned": 3, "repaired": 3, "folded": 2, "embedded": 0}
