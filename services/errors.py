@@ -15,6 +15,9 @@ GhostedError
 │   ├── UploadNotFoundError       404  no such upload, or one of another key
 │   ├── MethodNotAllowedError     405
 │   ├── JobFinishedError          409  too late to cancel
+│   ├── JobNotFinishedError       409  too early to delete
+│   ├── IdempotencyBusyError      409  the first request of this Idempotency-Key still runs
+│   ├── IdempotencyReuseError     422  an Idempotency-Key used for two different requests
 │   ├── ArtifactNotReadyError     409
 │   ├── ArtifactExpiredError      410
 │   ├── BodyTooLargeError         413
@@ -119,6 +122,31 @@ class JobFinishedError(ServiceError):
     code = "job_finished"
     status = 409
     advice = "Read the job to see how it ended."
+
+
+class JobNotFinishedError(ServiceError):
+    """The job waits or runs; only what has ended can be deleted."""
+
+    code = "job_not_finished"
+    status = 409
+    advice = "Cancel the job first, and delete it once its state says that it has ended."
+
+
+class IdempotencyBusyError(ServiceError):
+    """Another request with the same Idempotency-Key is being answered at this moment."""
+
+    code = "idempotency_in_progress"
+    status = 409
+    retryable = True
+    advice = "Send the same request again in a second: it is answered as the first one was."
+
+
+class IdempotencyReuseError(ServiceError):
+    """The Idempotency-Key was used before, for another request."""
+
+    code = "idempotency_key_reused"
+    status = 422
+    advice = "Take a fresh key for each new request, and the same key only to repeat one."
 
 
 class ArtifactNotReadyError(ServiceError):

@@ -15,6 +15,7 @@ WITH_JOB = {404: "No such job, or it is another's"}
 WITH_INPUT = {422: "A field of the request is wrong"}
 WITH_BODY = {400: "Not JSON", 413: "The body is too long", 415: "The body is not said to be JSON"}
 CONFLICTS = {
+    "/v1/jobs/{job_id}": {409: "The job has not ended"},
     "/v1/jobs/{job_id}/cancel": {409: "The job has ended"},
     "/v1/jobs/{job_id}/artifact": {409: "The job has no artifact yet", 410: "The artifact is deleted"},
 }

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0004"
-down_revision = "0001"
+down_revision = "0003"
 branch_labels = None
 depends_on = None
 
@@ -23,7 +23,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Keys, jobs and tables are as before; tokens and uploads are lost."""
     op.drop_table("uploads")
-    op.drop_index("ix_jobs_queued_owner_id", table_name="jobs")
     op.drop_constraint(WIPED, "jobs", type_="check")
     for column in ("hub_token", "traceparent"):
         op.drop_column("jobs", column)
@@ -46,9 +45,6 @@ def _extend_jobs() -> None:
     op.add_column("jobs", sa.Column("hub_token", sa.Text()))
     op.add_column("jobs", sa.Column("traceparent", sa.String(length=55)))
     op.create_check_constraint(WIPED, "jobs", "hub_token IS NULL OR state IN ('queued', 'running')")
-    op.create_index(
-        "ix_jobs_queued_owner_id", "jobs", ["owner_id"], postgresql_where=sa.text("state = 'queued'")
-    )
 
 
 def _create_uploads() -> None:

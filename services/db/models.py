@@ -90,9 +90,19 @@ class Job(Base):
             f"hub_token IS NULL OR state IN ({_sql_list(ACTIVE_STATES)})", name="ended_has_no_token"
         ),
         Index("ix_jobs_owner_id_id", "owner_id", "id"),
-        Index("ix_jobs_queued_owner_id", "owner_id", postgresql_where=text("state = 'queued'")),
+        Index("ix_jobs_owner_id_state_id", "owner_id", "state", "id"),
+        Index("ix_jobs_owner_id_model_id", "owner_id", "model", "id"),
+        Index(
+            "ix_jobs_labels",
+            "labels",
+            postgresql_using="gin",
+            postgresql_ops={"labels": "jsonb_path_ops"},
+            postgresql_where=text("labels <> '{}'::jsonb"),
+        ),
         Index("ix_jobs_queued", "id", postgresql_where=text("state = 'queued'")),
         Index("ix_jobs_running_lease", "lease_expires_at", postgresql_where=text("state = 'running'")),
+        # Without it, deleting a job would read the whole table for its clones.
+        Index("ix_jobs_retry_of", "retry_of", postgresql_where=text("retry_of IS NOT NULL")),
         Index(
             "ix_jobs_unswept",
             "finished_at",
@@ -105,6 +115,10 @@ class Job(Base):
     owner_id: Mapped[UUID | None] = mapped_column(ForeignKey("api_keys.id"))
     spec: Mapped[dict[str, Any]]
     spec_digest: Mapped[str] = mapped_column(String(64))
+    # Which model the spec names: the repository or alias, without revision, to find the job by.
+    model: Mapped[str | None]
+    # The job of which this one is a clone; its deletion leaves the clone.
+    retry_of: Mapped[UUID | None] = mapped_column(ForeignKey("jobs.id", ondelete="SET NULL"))
     labels: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     deadline_seconds: Mapped[int] = mapped_column(Integer)
     # Encrypted (services.sealing), and null once the job has ended.
@@ -124,6 +138,7 @@ class Job(Base):
     stage_done: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
     stage_total: Mapped[int | None] = mapped_column(BigInteger)
     stage_unit: Mapped[str | None] = mapped_column(String(32))
+    stage_started_at: Mapped[datetime | None]
     last_seen_at: Mapped[datetime | None]
 
     failure: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
@@ -208,6 +223,28 @@ class OutboxMessage(Base):
     available_at: Mapped[datetime] = mapped_column(server_default=func.now())
     sent_at: Mapped[datetime | None]
     sends: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+
+
+class IdempotencyKey(Base):
+    """What a request with an `Idempotency-Key` was answered; written with what the request made."""
+
+    __tablename__ = "idempotency_keys"
+    __table_args__ = (
+        # Where authentication is off all requests share one scope, which the null stands for.
+        UniqueConstraint("owner_id", "key", postgresql_nulls_not_distinct=True),
+        Index("ix_idempotency_keys_expires_at", "expires_at"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    owner_id: Mapped[UUID | None] = mapped_column(ForeignKey("api_keys.id", ondelete="CASCADE"))
+    key: Mapped[str] = mapped_column(String(255))
+    # SHA-256 of method, path and canonical body.
+    request_digest: Mapped[str] = mapped_column(String(64))
+    status: Mapped[int] = mapped_column(Integer)
+    location: Mapped[str]
+    # The answer to the letter: JSONB would reorder it.
+    body: Mapped[str]
+    expires_at: Mapped[datetime]
 
 
 class Upload(Base):

@@ -136,6 +136,7 @@ def record_stage(
         "stage_done": 0,
         "stage_total": total,
         "stage_unit": unit,
+        "stage_started_at": func.now(),
         "last_seen_at": func.now(),
     }
     payload = {"stage": stage, "total": total, "unit": unit}

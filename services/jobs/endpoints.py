@@ -1,79 +1,78 @@
-"""/v1/jobs: parse, call, show."""
+"""/v1/jobs, the reading half: parse, call, show."""
 
-from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import AwareDatetime, StringConstraints
 
-from services.db.models import Job
-from services.db.sessions import ReadSession as Reading
-from services.dependencies import CurrentViewer, HubToken, ReadSession, Tools, WriteSession
-from services.jobs import repository, service
-from services.jobs.admission import admit
-from services.jobs.repository import NewJob
+from ghosted_core.spec.references import HUB_ID
+from services.dependencies import CurrentViewer, ReadSession
+from services.jobs import changes, listing, repository, stream
+from services.jobs.caching import tagged
+from services.jobs.listing import Filters
 from services.jobs.schemas import (
     EventPage,
     JobPage,
     JobRead,
-    JobSubmission,
+    LogTail,
     MetricList,
     read_events,
-    read_job,
+    read_log,
     read_metrics,
 )
+from services.jobs.showing import show, show_one
 from services.jobs.states import JobState
+from services.jobs.submissions import LABEL_NAME, LABEL_TEXT
 
-RETRY_AFTER_SECONDS = "2"
-
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+reading = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Limit = Annotated[int, Query(ge=1, le=100, description="The most items to answer with.")]
+IfNoneMatch = Annotated[
+    str | None, Header(description="An ETag that you have; 304 says that it still holds.", max_length=1024)
+]
+LabelFilter = Annotated[str, StringConstraints(pattern=f"^{LABEL_NAME}={LABEL_TEXT}$", max_length=320)]
+ModelFilter = Annotated[str, StringConstraints(pattern=f"{HUB_ID}|^[a-z0-9][a-z0-9._-]{{0,95}}$")]
 
 
-@router.post("", status_code=202)
-def submit_job(
-    submission: JobSubmission,
-    session: WriteSession,
-    viewer: CurrentViewer,
-    tools: Tools,
-    response: Response,
-    hub_token: HubToken = None,
-) -> JobRead:
-    """Queue a job. Watch it at the address in `Location`."""
-    spec = submission.to_spec()
-    service.check_spec(spec, tools.catalog)
-    deadline = service.deadline_seconds(submission.deadline_seconds, tools.settings)
-    admit(session, tools, viewer.owner_id)
-    job = service.submit(session, NewJob(spec, deadline, viewer.owner_id, submission.labels))
-    service.keep_token(job, hub_token, tools.secrets)
-    base = (tools.settings.public_base_url or "").rstrip("/")
-    response.headers["Location"] = f"{base}/v1/jobs/{job.id}"
-    response.headers["Retry-After"] = RETRY_AFTER_SECONDS
-    return _show(session, [job])[0]
-
-
-@router.get("")
+@reading.get("")
 def list_jobs(
     session: ReadSession,
     viewer: CurrentViewer,
     limit: Limit = 20,
     after: Annotated[UUID | None, Query(description="The `next_after` of the page before.")] = None,
-    state: JobState | None = None,
+    state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
+    model: Annotated[
+        ModelFilter | None, Query(description="Only jobs of this Hub repository or alias.")
+    ] = None,
+    label: Annotated[
+        list[LabelFilter] | None,
+        Query(max_length=8, description="Only jobs with this label, as `name=text`; all of several."),
+    ] = None,
+    created_from: Annotated[
+        AwareDatetime | None, Query(description="Only jobs submitted at this time or later.")
+    ] = None,
+    created_before: Annotated[
+        AwareDatetime | None, Query(description="Only jobs submitted before this time.")
+    ] = None,
 ) -> JobPage:
     """Your jobs, newest first."""
-    jobs = repository.list_newest(session, viewer, limit=limit + 1, after=after, state=state)
+    labels = dict(one.split("=", 1) for one in label or ())
+    filters = Filters(state, model, labels, created_from, created_before)
+    jobs = listing.list_newest(session, viewer, limit=limit + 1, after=after, filters=filters)
     shown = jobs[:limit]
     more = len(jobs) > limit
-    return JobPage(items=_show(session, shown), has_more=more, next_after=shown[-1].id if more else None)
+    return JobPage(items=show(session, shown), has_more=more, next_after=shown[-1].id if more else None)
 
 
-@router.get("/{job_id}")
-def get_job(job_id: UUID, session: ReadSession, viewer: CurrentViewer) -> JobRead:
+@reading.get("/{job_id}", response_model=JobRead)
+def get_job(
+    job_id: UUID, session: ReadSession, viewer: CurrentViewer, if_none_match: IfNoneMatch = None
+) -> Response:
     """One job: its state, how far it is, and, if it failed, why."""
-    return _show(session, [repository.get(session, viewer, job_id)])[0]
+    return tagged(show_one(session, repository.get(session, viewer, job_id)), if_none_match)
 
 
-@router.get("/{job_id}/events")
+@reading.get("/{job_id}/events")
 def list_events(
     job_id: UUID,
     session: ReadSession,
@@ -83,23 +82,29 @@ def list_events(
 ) -> EventPage:
     """What happened to the job, in order; ask again with `next_after` for what follows."""
     repository.get(session, viewer, job_id)
-    events = repository.list_events(session, job_id, after=after, limit=limit + 1)
-    return read_events(list(events), after=after, limit=limit)
+    events = listing.list_events(session, job_id, after=after, limit=limit + 1)
+    return read_events(events, after=after, limit=limit)
 
 
-@router.get("/{job_id}/metrics")
+@reading.get("/{job_id}/log")
+def tail_log(
+    job_id: UUID,
+    session: ReadSession,
+    viewer: CurrentViewer,
+    lines: Annotated[int, Query(ge=1, le=1000, description="The most lines to answer with.")] = 200,
+) -> LogTail:
+    """The end of the job's log: at most `lines` lines and 256 Ki characters."""
+    repository.get(session, viewer, job_id)
+    return read_log(listing.last_log_events(session, job_id, limit=lines + 1), lines=lines)
+
+
+@reading.get("/{job_id}/metrics")
 def list_metrics(job_id: UUID, session: ReadSession, viewer: CurrentViewer) -> MetricList:
     """The figures measured by the latest attempt."""
     job = repository.get(session, viewer, job_id)
-    return read_metrics(list(repository.list_metrics(session, job)))
+    return read_metrics(listing.list_metrics(session, job))
 
 
-@router.post("/{job_id}/cancel", status_code=202)
-def cancel_job(job_id: UUID, session: WriteSession, viewer: CurrentViewer) -> JobRead:
-    """End a job: at once while it is queued, within seconds while it runs. Asking twice is fine."""
-    return _show(session, [repository.request_cancel(session, viewer, job_id)])[0]
-
-
-def _show(session: Reading, jobs: Sequence[Job]) -> list[JobRead]:
-    places = repository.queue_positions(session, jobs)
-    return [read_job(job, places.get(job.id)) for job in jobs]
+router = APIRouter()
+for _part in (reading, changes.router, stream.router):
+    router.include_router(_part)

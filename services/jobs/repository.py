@@ -1,30 +1,21 @@
-"""The jobs as their users see them: add, find, list, cancel. Workers write through `attempts`."""
+"""The jobs as their users see them: add, find, cancel, delete. Workers write through `attempts`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, func, select, true
+from sqlalchemy import Select, delete, func, select
 from sqlalchemy.orm import joinedload
 
-from ghosted_core.spec import JobSpec
-from services.db.models import Artifact, Job, JobEvent, JobMetric
+from ghosted_core.spec import CatalogModel, HubModel, JobSpec
+from services.db.models import Artifact, Job
 from services.db.sessions import ReadSession, WriteSession
-from services.errors import JobFinishedError, JobNotFoundError
+from services.errors import JobFinishedError, JobNotFinishedError, JobNotFoundError
+from services.jobs.listing import list_events as list_events, list_metrics as list_metrics
 from services.jobs.rows import append_event, change_with_event, move
 from services.jobs.states import FINAL_STATES, JobState
-
-
-@dataclass(frozen=True)
-class Viewer:
-    """Whose jobs may be seen: those of one key, or, where authentication is off, all."""
-
-    owner_id: UUID | None
-
-    def sees(self) -> ColumnElement[bool]:
-        """The condition on a job's row."""
-        return true() if self.owner_id is None else Job.owner_id == self.owner_id
+from services.jobs.viewer import Viewer as Viewer
 
 
 @dataclass(frozen=True)
@@ -35,6 +26,7 @@ class NewJob:
     deadline_seconds: int
     owner_id: UUID | None = None
     labels: Mapping[str, str] | None = None
+    retry_of: UUID | None = None
 
 
 def add(session: WriteSession, new: NewJob) -> Job:
@@ -43,6 +35,8 @@ def add(session: WriteSession, new: NewJob) -> Job:
         owner_id=new.owner_id,
         spec=new.spec.model_dump(mode="json"),
         spec_digest=new.spec.digest(),
+        model=_model_name(new.spec),
+        retry_of=new.retry_of,
         labels=dict(new.labels or {}),
         deadline_seconds=new.deadline_seconds,
         event_count=1,
@@ -52,6 +46,13 @@ def add(session: WriteSession, new: NewJob) -> Job:
     session.refresh(job)
     append_event(session, job, "submitted", {"spec_digest": job.spec_digest})
     return job
+
+
+def _model_name(spec: JobSpec) -> str | None:
+    if isinstance(spec.model, HubModel):
+        return spec.model.id
+    # A path of some machine is nothing to be found by.
+    return spec.model.alias if isinstance(spec.model, CatalogModel) else None
 
 
 def get(session: ReadSession, viewer: Viewer, job_id: UUID) -> Job:
@@ -78,55 +79,6 @@ def _found(session: ReadSession, query: Select[Job], viewer: Viewer, job_id: UUI
     if job is None:
         raise JobNotFoundError(f"no job {job_id}")
     return job
-
-
-def list_newest(
-    session: ReadSession,
-    viewer: Viewer,
-    *,
-    limit: int,
-    after: UUID | None = None,
-    state: JobState | None = None,
-) -> Sequence[Job]:
-    """At most `limit` jobs, newest first, those older than `after`."""
-    query = select(Job).where(viewer.sees()).order_by(Job.id.desc()).limit(limit)
-    if after is not None:
-        query = query.where(Job.id < after)
-    if state is not None:
-        query = query.where(Job.state == state)
-    return session.scalars(query).all()
-
-
-def list_events(session: ReadSession, job_id: UUID, *, after: int, limit: int) -> Sequence[JobEvent]:
-    """At most `limit` events with numbers above `after`, in order."""
-    query = (
-        select(JobEvent)
-        .where(JobEvent.job_id == job_id, JobEvent.number > after)
-        .order_by(JobEvent.number)
-        .limit(limit)
-    )
-    return session.scalars(query).all()
-
-
-def list_metrics(session: ReadSession, job: Job) -> Sequence[JobMetric]:
-    """The figures of the job's latest attempt, in the order in which they were measured."""
-    query = (
-        select(JobMetric)
-        .where(JobMetric.job_id == job.id, JobMetric.attempt == job.attempt)
-        .order_by(JobMetric.number)
-    )
-    return session.scalars(query).all()
-
-
-def queue_positions(session: ReadSession, jobs: Sequence[Job]) -> Mapping[UUID, int]:
-    """For each queued job of `jobs`, how many jobs of anyone are to begin before it."""
-    waiting = [job.id for job in jobs if job.state == JobState.QUEUED]
-    if not waiting:
-        return {}
-    place = (func.row_number().over(order_by=Job.id) - 1).label("place")
-    queue = select(Job.id, place).where(Job.state == JobState.QUEUED).subquery()
-    rows = session.execute(select(queue.c.id, queue.c.place).where(queue.c.id.in_(waiting)))
-    return {row.id: row.place for row in rows}
 
 
 def request_cancel(session: WriteSession, viewer: Viewer, job_id: UUID) -> Job:
@@ -158,3 +110,22 @@ def _cancel_queued(session: WriteSession, job: Job) -> Job | None:
 def _ask_to_stop(session: WriteSession, job: Job) -> Job | None:
     values = {"cancel_requested_at": func.now()}
     return change_with_event(session, (Job.id == job.id,), values, event="cancel_requested", payload={})
+
+
+def lock_finished(session: WriteSession, viewer: Viewer, job_id: UUID) -> Job:
+    """The job, which has ended; nobody else changes it before the transaction ends.
+
+    Raises:
+        JobNotFoundError: there is none, or it belongs to another key.
+        JobNotFinishedError: it waits or runs.
+    """
+    job = _found(session, select(Job).with_for_update(), viewer, job_id)
+    if job.state not in FINAL_STATES:
+        raise JobNotFinishedError(f"job {job_id} is {job.state}")
+    return job
+
+
+def remove(session: WriteSession, job: Job) -> None:
+    """The job's row is gone, and with it its events, metrics and artifact."""
+    statement = delete(Job).where(Job.id == job.id)
+    session.execute(statement.execution_options(synchronize_session=False))

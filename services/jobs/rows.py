@@ -21,6 +21,7 @@ NO_STAGE: Mapping[str, Any] = {
     "stage_done": 0,
     "stage_total": None,
     "stage_unit": None,
+    "stage_started_at": None,
     "worker": None,
 }
 

@@ -1,33 +1,17 @@
-"""What the API takes and shows about jobs. Times are UTC, RFC 3339."""
+"""What the API shows of jobs. Times are UTC, RFC 3339."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 
-from ghosted_core.spec import JobSpec
 from services.db.models import Job, JobEvent, JobMetric
 from services.jobs.states import FINAL_STATES, JobState
 
-LabelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$")]
-LabelText = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00]*$")]
-
-
-class JobSubmission(JobSpec):
-    """A JobSpec, and beside it what does not change the result."""
-
-    labels: dict[LabelName, LabelText] = Field(
-        default={}, max_length=32, description="Names and texts of your own, given back as they are."
-    )
-    deadline_seconds: int | None = Field(
-        default=None, ge=1, description="How long the job may run; the operator sets default and limit."
-    )
-
-    def to_spec(self) -> JobSpec:
-        """The part that decides the result."""
-        return JobSpec.model_validate(self.model_dump(exclude={"labels", "deadline_seconds"}))
-
+# A longest answer, whatever the lines hold.
+LOG_CHARACTERS = 256 * 1024
 
 class Shown(BaseModel):
     """Something that the API answers with."""
@@ -53,6 +37,9 @@ class ProgressRead(Shown):
     done: int
     total: int | None
     unit: str | None
+    eta_seconds: float | None = Field(
+        description="Seconds from `last_seen_at` to the end of the stage, at its pace so far."
+    )
 
 
 class JobRead(Shown):
@@ -66,7 +53,9 @@ class JobRead(Shown):
     labels: dict[str, str]
     deadline_seconds: int
     attempt: int = Field(description="How often a worker has begun.")
-    queue_position: int | None = Field(description="How many jobs begin before this one; null once begun.")
+    queue_position: int | None = Field(
+        description="How many jobs begin before this one; 1000 stands for 1000 or more; null once begun."
+    )
     progress: ProgressRead | None
     failure: FailureRead | None
     event_count: int
@@ -75,6 +64,7 @@ class JobRead(Shown):
     finished_at: datetime | None
     last_seen_at: datetime | None = Field(description="When a worker last reported on the job.")
     cancel_requested_at: datetime | None
+    retry_of: UUID | None = Field(description="The job of which this one is a clone.")
 
 
 class JobPage(Shown):
@@ -113,6 +103,23 @@ class MetricRead(Shown):
     at: datetime
 
 
+class LogLine(Shown):
+    """A line of the log; `number` is that of its event."""
+
+    number: int
+    attempt: int
+    at: datetime
+    level: str
+    message: str
+
+
+class LogTail(Shown):
+    """The end of a job's log, oldest line first."""
+
+    items: list[LogLine]
+    truncated: bool = Field(description="Whether older lines were left out.")
+
+
 class MetricList(Shown):
     """All figures of the latest attempt."""
 
@@ -139,16 +146,32 @@ def read_job(job: Job, queue_position: int | None) -> JobRead:
         finished_at=job.finished_at,
         last_seen_at=job.last_seen_at,
         cancel_requested_at=job.cancel_requested_at,
+        retry_of=job.retry_of,
     )
 
 
 def _progress(job: Job) -> ProgressRead | None:
     if job.stage is None:
         return None
-    return ProgressRead(stage=job.stage, done=job.stage_done, total=job.stage_total, unit=job.stage_unit)
+    return ProgressRead(
+        stage=job.stage,
+        done=job.stage_done,
+        total=job.stage_total,
+        unit=job.stage_unit,
+        eta_seconds=_eta_seconds(job),
+    )
 
 
-def read_events(events: "list[JobEvent]", *, after: int, limit: int) -> EventPage:
+def _eta_seconds(job: Job) -> float | None:
+    # Of times in the row only, so that a job which did not change is shown the same each time.
+    if job.stage_total is None or job.stage_done <= 0 or job.stage_started_at is None or job.last_seen_at is None:
+        return None
+    left = max(job.stage_total - job.stage_done, 0)
+    elapsed = (job.last_seen_at - job.stage_started_at).total_seconds()
+    return round(max(elapsed, 0) * left / job.stage_done, 1)
+
+
+def read_events(events: Sequence[JobEvent], *, after: int, limit: int) -> EventPage:
     """The page of `events`, of which one more than `limit` was asked for."""
     shown = events[:limit]
     return EventPage(
@@ -158,6 +181,24 @@ def read_events(events: "list[JobEvent]", *, after: int, limit: int) -> EventPag
     )
 
 
-def read_metrics(metrics: "list[JobMetric]") -> MetricList:
+def read_log(events: Sequence[JobEvent], *, lines: int) -> LogTail:
+    """The last `lines` of `events`, of which one more was asked for; of them, what fits LOG_CHARACTERS."""
+    shown: list[LogLine] = []
+    room = LOG_CHARACTERS
+    for event in reversed(events[-lines:]):
+        line = _log_line(event)
+        room -= len(line.message)
+        if room < 0:
+            break
+        shown.append(line)
+    return LogTail(items=shown[::-1], truncated=len(shown) < len(events))
+
+
+def _log_line(event: JobEvent) -> LogLine:
+    level, message = (str(event.payload.get(name, "")) for name in ("level", "message"))
+    return LogLine(number=event.number, attempt=event.attempt, at=event.at, level=level, message=message)
+
+
+def read_metrics(metrics: Sequence[JobMetric]) -> MetricList:
     """What the API shows of the rows."""
     return MetricList(items=[MetricRead.model_validate(metric) for metric in metrics])

@@ -1,13 +1,16 @@
-"""What a submission does, before and in its transaction."""
+"""What a submission does, before and in its transaction; what a deletion does."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import UUID
 
 from pydantic import SecretStr
 
 from ghosted_core.catalog import Catalog
 from ghosted_core.errors import DataNotFoundError, ModelNotFoundError
 from ghosted_core.spec import CatalogModel, CatalogText, JobSpec, LocalModel, LocalText
+from services.artifacts.manifest import job_prefix
+from services.artifacts.storage import ArtifactStore
 from services.config import Settings
 from services.db.models import Job
 from services.db.sessions import WriteSession
@@ -15,8 +18,11 @@ from services.errors import InvalidRequestError, LocalPathRefusedError, UnknownA
 from services.jobs import repository
 from services.jobs.repository import NewJob
 from services.jobs.rows import add_wake_up
+from services.jobs.submissions import JobSubmission
 from services.jobs.values import storable
+from services.jobs.viewer import Viewer
 from services.sealing import SecretBox
+from services.toolbox import Toolbox
 
 
 def submit(session: WriteSession, new: NewJob) -> Job:
@@ -30,6 +36,33 @@ def keep_token(job: Job, token: SecretStr | None, box: SecretBox) -> None:
     """The job's row holds `token`, if there is one, sealed; until the job has ended."""
     if token is not None:
         job.hub_token = box.seal(token, job.id)
+
+
+def delete(session: WriteSession, job: Job, store: ArtifactStore) -> None:
+    """Neither rows nor objects of `job`, which has ended and is locked, are left.
+
+    Raises:
+        StorageUnavailableError: the store does not answer; the job is still there.
+    """
+    # Objects first: a row without objects can be deleted again, objects without a row nobody finds.
+    store.abort_uploads(job_prefix(job.id))
+    store.delete_prefix(job_prefix(job.id))
+    repository.remove(session, job)
+
+
+def checked(
+    submission: JobSubmission, viewer: Viewer, tools: Toolbox, *, retry_of: UUID | None = None
+) -> NewJob:
+    """What `submission` asks for, if it can be had.
+
+    Raises:
+        InvalidRequestError: one of its kinds; see `check_spec` and `deadline_seconds`.
+        GhostedError: the model is known here, and what is asked for does not fit it.
+    """
+    spec = submission.to_spec()
+    check_spec(spec, tools.catalog)
+    deadline = deadline_seconds(submission.deadline_seconds, tools.settings)
+    return NewJob(spec, deadline, viewer.owner_id, submission.labels, retry_of)
 
 
 def check_spec(spec: JobSpec, catalog: Catalog) -> None:

@@ -13,7 +13,7 @@ from ghosted_core.spec import JobSpec
 from services.config import Settings
 from services.db.models import Job
 from services.db.sessions import Database
-from services.jobs import attempts, repository
+from services.jobs import attempts, listing, repository
 from services.jobs.attempts import Claimed, Fence, NewArtifact
 from services.jobs.repository import NewJob, Viewer
 from services.jobs.rows import add_wake_up
@@ -54,7 +54,7 @@ def read(database: Database, job_id: UUID) -> Job:
 def event_types(database: Database, job_id: UUID) -> list[str]:
     """What happened to the job, in order."""
     with database.read() as session:
-        return [event.type for event in repository.list_events(session, job_id, after=0, limit=1000)]
+        return [event.type for event in listing.list_events(session, job_id, after=0, limit=1000)]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ import pytest
 from services.db.models import ApiKey
 from services.db.sessions import Database
 from services.errors import JobFinishedError, JobNotFoundError
-from services.jobs import attempts, repository
+from services.jobs import attempts, listing, repository
+from services.jobs.listing import Filters
 from services.jobs.repository import Viewer
 from services.jobs.states import JobState
 from tests.integration.services.helpers import EVERYONE, claim, event_types, read, running, submit
@@ -36,7 +37,7 @@ def test_jobs_of_others_are_not_found(database: Database) -> None:
         for wanted in (job_id, uuid4()):
             with pytest.raises(JobNotFoundError):
                 repository.get(session, Viewer(mine), wanted)
-        assert not repository.list_newest(session, Viewer(mine), limit=10)
+        assert not listing.list_newest(session, Viewer(mine), limit=10)
 
 
 def test_pages_hold_every_job_once_newest_first(database: Database) -> None:
@@ -44,7 +45,7 @@ def test_pages_hold_every_job_once_newest_first(database: Database) -> None:
     made = [submit(database) for _ in range(5)]
     seen: list[UUID] = []
     with database.read() as session:
-        while page := repository.list_newest(session, EVERYONE, limit=2, after=seen[-1] if seen else None):
+        while page := listing.list_newest(session, EVERYONE, limit=2, after=seen[-1] if seen else None):
             seen += [job.id for job in page]
     assert seen == sorted(made, reverse=True)
 
@@ -54,7 +55,7 @@ def test_jobs_can_be_listed_by_state(database: Database) -> None:
     submit(database)
     fence = running(database)
     with database.read() as session:
-        found = repository.list_newest(session, EVERYONE, limit=10, state=JobState.RUNNING)
+        found = listing.list_newest(session, EVERYONE, limit=10, filters=Filters(state=JobState.RUNNING))
     assert [job.id for job in found] == [fence.job_id]
 
 
@@ -64,7 +65,7 @@ def test_queue_positions_count_those_before(database: Database) -> None:
     claim(database, first)
     with database.read() as session:
         jobs = [repository.get(session, EVERYONE, job_id) for job_id in (first, second, third)]
-        assert repository.queue_positions(session, jobs) == {second: 0, third: 1}
+        assert listing.queue_positions(session, jobs) == {second: 0, third: 1}
 
 
 def test_a_queued_job_is_cancelled_at_once(database: Database) -> None:
