@@ -11,6 +11,7 @@ from services.bodies import BodyGuard
 from services.config import Settings
 from services.jobs import endpoints as jobs
 from services.toolbox import open_toolbox
+from services.uploads import endpoints as uploads
 
 VERSION = "0.1.0"
 DESCRIPTION = (
@@ -30,7 +31,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    for router in (jobs.router, artifacts.router, methods.router, health.router):
+    for router in (jobs.router, artifacts.router, uploads.router, methods.router, health.router):
         app.include_router(router)
     problems.install(app)
     openapi.install(app)

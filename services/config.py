@@ -83,6 +83,11 @@ class Settings(DatabaseSettings):
     auth_enabled: bool = Field(
         default=True, description="Whether requests need a key. Without, everyone sees every job."
     )
+    resolve_models: bool = Field(
+        default=True,
+        description="Whether the API asks the Hub for a model's commit when a job is submitted; off where "
+        "only the workers reach the Hub.",
+    )
     secret_key: SecretStr | None = Field(
         default=None,
         description="Random texts of 32 or more characters, separated by commas, that Hub tokens are "
@@ -96,6 +101,16 @@ class Settings(DatabaseSettings):
     )
     queued_jobs_per_key: int = Field(
         default=100, ge=0, description="Jobs of a key that may wait at once; 0 for no limit."
+    )
+    upload_max_bytes: int = Field(
+        default=64 * 1024 * 1024, ge=1, le=5 * 1024**3, description="Longest text that may be uploaded."
+    )
+    upload_max_line_bytes: int = Field(
+        default=1024 * 1024, ge=1, le=16 * 1024**2, description="Longest line of an uploaded text."
+    )
+    upload_days: int = Field(default=7, ge=1, description="How long an uploaded text is kept.")
+    uploads_per_key: int = Field(
+        default=50, ge=0, description="Uploads of a key that are kept at once; 0 for no limit."
     )
     max_body_bytes: int = Field(default=256 * 1024, ge=1024, description="Longest request body read.")
     public_base_url: str | None = Field(

@@ -15,6 +15,7 @@ GhostedError
 │   ├── UploadNotFoundError       404  no such upload, or one of another key
 │   ├── MethodNotAllowedError     405
 │   ├── JobFinishedError          409  too late to cancel
+│   ├── UploadInUseError          409  a job that waits or runs needs it
 │   ├── JobNotFinishedError       409  too early to delete
 │   ├── IdempotencyBusyError      409  the first request of this Idempotency-Key still runs
 │   ├── IdempotencyReuseError     422  an Idempotency-Key used for two different requests
@@ -23,6 +24,7 @@ GhostedError
 │   ├── BodyTooLargeError         413
 │   ├── MediaTypeError            415
 │   ├── TooManyRequestsError      429  more requests than a key may send in a minute
+│   ├── TooManyUploadsError       429  more uploads than a key may keep
 │   ├── TooManyJobsError          429  more jobs than a key may submit in a day, or have waiting
 │   ├── BadRequestError           400  not HTTP or JSON as it should be
 │   └── UnavailableError          503  a part that the service stands on does not answer
@@ -149,6 +151,14 @@ class IdempotencyReuseError(ServiceError):
     advice = "Take a fresh key for each new request, and the same key only to repeat one."
 
 
+class UploadInUseError(ServiceError):
+    """A job that waits or runs needs this upload."""
+
+    code = "upload_in_use"
+    status = 409
+    advice = "Wait until the job has ended, or cancel it."
+
+
 class ArtifactNotReadyError(ServiceError):
     """The job has no artifact: it has not ended, or not ended well."""
 
@@ -197,6 +207,15 @@ class TooManyJobsError(ServiceError):
     status = 429
     retryable = True
     advice = "Wait as long as the header Retry-After says, or cancel jobs that wait."
+
+
+class TooManyUploadsError(ServiceError):
+    """This key keeps as many uploads as it may."""
+
+    code = "too_many_uploads"
+    status = 429
+    retryable = True
+    advice = "Delete uploads that no job needs any more, or wait until they expire."
 
 
 class InvalidRequestError(ServiceError):

@@ -12,9 +12,11 @@ REF = "#/components/schemas/{model}"
 ANY_OPERATION = {500: "A fault of the service", 503: "A part that the service stands on does not answer"}
 WITH_KEY = {401: "No valid key", 403: "The key may not do this", 429: "More than a key may do for now"}
 WITH_JOB = {404: "No such job, or it is another's"}
+WITH_UPLOAD = {404: "No such upload, or it is another's"}
 WITH_INPUT = {422: "A field of the request is wrong"}
 WITH_BODY = {400: "Not JSON", 413: "The body is too long", 415: "The body is not said to be JSON"}
 CONFLICTS = {
+    "/v1/uploads/{upload_id}": {409: "A job that waits or runs needs the upload"},
     "/v1/jobs/{job_id}": {409: "The job has not ended"},
     "/v1/jobs/{job_id}/cancel": {409: "The job has ended"},
     "/v1/jobs/{job_id}/artifact": {409: "The job has no artifact yet", 410: "The artifact is deleted"},
@@ -55,6 +57,7 @@ def _add_problems(path: str, operation: dict[str, Any]) -> None:
     problems = dict(ANY_OPERATION)
     problems |= WITH_KEY if "security" in operation else {}
     problems |= WITH_JOB if "{job_id}" in path else {}
+    problems |= WITH_UPLOAD if "{upload_id}" in path else {}
     problems |= WITH_INPUT if "422" in operation["responses"] else {}
     problems |= WITH_BODY if "requestBody" in operation else {}
     problems |= CONFLICTS.get(path, {})

@@ -88,9 +88,15 @@ def problem_of(error: GhostedError, flaws: Sequence[Flaw] = ()) -> Problem:
         detail=error.message,
         code=error.code,
         advice=error.hint,
-        field=error.field if isinstance(error, ServiceError) else None,
+        field=_field_of(error),
         flaws=list(flaws) or None,
     )
+
+
+def _field_of(error: GhostedError) -> str | None:
+    if isinstance(error, SourceError):
+        return "model"
+    return error.field if isinstance(error, ServiceError) else None
 
 
 def respond(error: GhostedError, flaws: Sequence[Flaw] = ()) -> ProblemResponse:

@@ -8,13 +8,14 @@ from ghosted_core.catalog import Catalog, builtin_catalog
 from services.artifacts.storage import ArtifactStore, open_store
 from services.config import Settings
 from services.db.sessions import Database, open_database
+from services.hub import HubDesk
 from services.limits import Limiter
 from services.sealing import SecretBox
 
 
 @dataclass(frozen=True)
 class Toolbox:
-    """Settings, database, object store, catalog, limits, and what encrypts Hub tokens."""
+    """Settings, database, object store, catalog, limits, and what deals with the Hub and its tokens."""
 
     settings: Settings
     database: Database
@@ -22,6 +23,7 @@ class Toolbox:
     catalog: Catalog
     limiter: Limiter
     secrets: SecretBox
+    hub: HubDesk
 
 
 @contextmanager
@@ -36,6 +38,7 @@ def open_toolbox(settings: Settings) -> Iterator[Toolbox]:
             builtin_catalog(),
             Limiter(settings),
             SecretBox.of(settings.secret_key),
+            HubDesk(enabled=settings.resolve_models),
         )
     finally:
         database.close()

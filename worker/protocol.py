@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter, ValidationError, field_serializer
 
@@ -52,6 +53,8 @@ class RunRequest(Message):
     out: Path
     cache: Path
     device: str
+    # The user's own texts, by the ids of their uploads, as files in the job's folder.
+    uploads: dict[UUID, Path] = {}
     # For the Hub and nobody else. It crosses the pipe in the clear, and shows in no representation.
     hub_token: SecretStr | None = None
 

@@ -1,7 +1,9 @@
 """The process that runs one job: `python -m worker.runner`. It has no credentials."""
 
 import sys
+from dataclasses import replace
 
+from ghosted_core.catalog import builtin_catalog
 from worker.errors import OutOfMemoryError
 from worker.protocol import ExitCode, RunRequest
 from worker.speaking import Speaker, converse
@@ -23,6 +25,7 @@ def run(request: RunRequest, speaker: Speaker) -> None:
         out=request.out,
         cache=request.cache,
         device=pick_device(request.device),
+        catalog=replace(builtin_catalog(), uploads=request.uploads),
         hub_token=None if request.hub_token is None else request.hub_token.get_secret_value(),
     )
     try:

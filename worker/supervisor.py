@@ -32,6 +32,7 @@ from worker.heart import Heart
 from worker.ledger import Ledger
 from worker.protocol import Ended, Fault, Message, Result, RunRequest, VerifyRequest
 from worker.scratch import Scratch, open_scratch
+from worker.texts import TextShelf, fetch_uploads
 
 LOG_TAIL_BYTES = 4000
 # What a shell reports for a process that was killed; the kernel's memory killer looks like this.
@@ -141,6 +142,9 @@ class Attempt:
             out=self.scratch.checkpoint,
             cache=settings.cache,
             device=settings.device,
+            uploads=fetch_uploads(
+                spec, TextShelf(self.tools.database, self.tools.store), self.scratch.folder / "texts"
+            ),
             hub_token=self._hub_token(),
         )
         self._run_child("worker.runner", request)

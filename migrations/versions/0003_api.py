@@ -18,9 +18,7 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("retry_of", sa.Uuid()))
     op.add_column("jobs", sa.Column("stage_started_at", TIME))
     op.execute(f"UPDATE jobs SET model = {MODEL}")  # noqa: S608 - a constant of ours
-    op.create_foreign_key(
-        "fk_jobs_retry_of_jobs", "jobs", "jobs", ["retry_of"], ["id"], ondelete="SET NULL"
-    )
+    op.create_foreign_key("fk_jobs_retry_of_jobs", "jobs", "jobs", ["retry_of"], ["id"], ondelete="SET NULL")
     _create_job_indexes()
     _create_idempotency_keys()
 

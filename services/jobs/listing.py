@@ -34,9 +34,7 @@ class Filters:
     created_before: datetime | None = None
 
 
-def newest(
-    viewer: Viewer, filters: Filters, *, limit: int, after: UUID | None = None
-) -> Select[Job]:
+def newest(viewer: Viewer, filters: Filters, *, limit: int, after: UUID | None = None) -> Select[Job]:
     """The query for at most `limit` jobs, newest first, those older than `after`."""
     query = select(Job).where(viewer.sees(), *_conditions(filters))
     if after is not None:
@@ -66,9 +64,15 @@ def _conditions(filters: Filters) -> list[ColumnElement[bool]]:
         # The second condition is what the index is restricted to: most jobs have no label.
         found += [Job.labels.contains(dict(filters.labels)), text("labels <> '{}'::jsonb")]
     if filters.created_from is not None:
-        found += [Job.created_at >= filters.created_from, Job.id >= _id_at(filters.created_from, -CLOCK_SLACK)]
+        found += [
+            Job.created_at >= filters.created_from,
+            Job.id >= _id_at(filters.created_from, -CLOCK_SLACK),
+        ]
     if filters.created_before is not None:
-        found += [Job.created_at < filters.created_before, Job.id < _id_at(filters.created_before, CLOCK_SLACK)]
+        found += [
+            Job.created_at < filters.created_before,
+            Job.id < _id_at(filters.created_before, CLOCK_SLACK),
+        ]
     return found
 
 

@@ -13,6 +13,7 @@ from services.jobs.states import FINAL_STATES, JobState
 # A longest answer, whatever the lines hold.
 LOG_CHARACTERS = 256 * 1024
 
+
 class Shown(BaseModel):
     """Something that the API answers with."""
 
@@ -164,7 +165,12 @@ def _progress(job: Job) -> ProgressRead | None:
 
 def _eta_seconds(job: Job) -> float | None:
     # Of times in the row only, so that a job which did not change is shown the same each time.
-    if job.stage_total is None or job.stage_done <= 0 or job.stage_started_at is None or job.last_seen_at is None:
+    if (
+        job.stage_total is None
+        or job.stage_done <= 0
+        or job.stage_started_at is None
+        or job.last_seen_at is None
+    ):
         return None
     left = max(job.stage_total - job.stage_done, 0)
     elapsed = (job.last_seen_at - job.stage_started_at).total_seconds()

@@ -72,9 +72,7 @@ class Watching:
                 else:
                     job, fresh = seen.job, seen.events
 
-    async def _between(
-        self, sent: int, fresh: Sequence[EventRead], until: int
-    ) -> AsyncIterator[EventRead]:
+    async def _between(self, sent: int, fresh: Sequence[EventRead], until: int) -> AsyncIterator[EventRead]:
         """The events sent + 1 .. until: those of the look if they follow on, else from the database."""
         if fresh and fresh[0].number <= sent + 1:
             for event in fresh:

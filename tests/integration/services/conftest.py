@@ -91,6 +91,8 @@ def settings(stack: Stack, migrated_url: str) -> Settings:
             "requests_per_minute": 0,
             "jobs_per_day": 0,
             "queued_jobs_per_key": 0,
+            # There is no Hub but in the tests of its own.
+            "resolve_models": False,
         }
     )
 

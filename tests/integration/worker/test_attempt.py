@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -14,10 +15,14 @@ from pydantic import SecretStr
 from sqlalchemy import text
 
 from ghosted_core.checkpoint.patched import verify_checkpoint
+from ghosted_core.spec import UploadText
 from services.artifacts.manifest import Manifest
 from services.jobs import repository
 from services.jobs.states import JobState
 from services.sealing import SecretBox
+from services.uploads import repository as uploads
+from services.uploads.checking import TextFormat, check_text
+from services.uploads.service import object_key
 from tests.integration.worker.conftest import EVERYONE, Jobs, Running
 from worker.supervisor import Tools, supervise
 
@@ -226,6 +231,55 @@ def test_an_unreadable_token_fails_the_job(jobs: Jobs, start: Start, tools: Tool
     assert job.failure is not None
     assert (job.state, job.failure["code"]) == (JobState.FAILED, "token_unreadable")
     assert job.hub_token is None
+
+
+@pytest.fixture
+def brought(tools: Tools) -> UploadText:
+    """A text that a user has uploaded."""
+    content = "\n\n".join(f"Document {number} is about the number {number}." * 9 for number in range(300))
+    with tools.database.write() as session:
+        upload = uploads.add(session, None, TextFormat.TXT, len(content), lasts=timedelta(days=1))
+        found = check_text([content.encode()], TextFormat.TXT, max_line_bytes=10_000)
+        uploads.complete(session, upload, found, lasts=timedelta(days=1))
+    tools.store.client.put_object(Bucket=tools.store.bucket, Key=object_key(upload), Body=content.encode())
+    return UploadText(id=upload.id, sha256=found.sha256)
+
+
+def test_a_job_runs_on_an_upload(jobs: Jobs, tools: Tools, brought: UploadText, tmp_path: Path) -> None:
+    """The runner reads the user's own text, and the artifact names it by id and holds none of it."""
+    wanted = jobs.spec.calibration.model_copy(update={"dataset": brought})
+    job_id = jobs.submit(calibration=wanted.model_dump())
+    supervise(tools, job_id)
+    job = jobs.read(job_id)
+    assert job.state == JobState.SUCCEEDED, job.failure
+    artifact = jobs.artifact(job_id)
+    assert artifact is not None
+    stored = b""
+    for file in Manifest.model_validate(artifact.manifest).files:
+        if file.path.endswith((".json", ".md", ".txt")):
+            tools.store.download(artifact.prefix + file.path, tmp_path / "file")
+            stored += (tmp_path / "file").read_bytes()
+    assert str(brought.id).encode() in stored
+    assert b"is about the number" not in stored
+
+
+@pytest.mark.parametrize(("how", "code"), [("changed", "data"), ("gone", "data_not_found")])
+def test_an_upload_that_is_not_what_it_was(
+    jobs: Jobs, tools: Tools, brought: UploadText, how: str, code: str
+) -> None:
+    """Bytes that were sent after the check, or an upload deleted meanwhile, fail the job and say so."""
+    with tools.database.write() as session:
+        upload = uploads.get(session, None, brought.id)
+        if how == "gone":
+            uploads.remove(session, upload)
+    if how == "changed":
+        tools.store.client.put_object(Bucket=tools.store.bucket, Key=object_key(upload), Body=b"other")
+    wanted = jobs.spec.calibration.model_copy(update={"dataset": brought})
+    job_id = jobs.submit(calibration=wanted.model_dump())
+    supervise(tools, job_id)
+    failure = jobs.read(job_id).failure
+    assert failure is not None
+    assert failure["code"] == code
 
 
 def test_two_workers_one_job(jobs: Jobs, start: Start) -> None:
