@@ -118,6 +118,13 @@ class Settings(DatabaseSettings):
     )
     api_host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
     api_port: int = Field(default=8000, ge=0, le=65535, description="Port that the API listens on.")
+    metrics: Literal["off", "admin", "anyone"] = Field(
+        default="admin", description="Who may read /metrics: nobody, keys of the scope admin, or anyone."
+    )
+    otlp_endpoint: str | None = Field(
+        default=None,
+        description="OTLP/HTTP collector that traces are sent to, as http://host:4318; empty for none.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The least severe lines that are logged."
     )

@@ -91,6 +91,16 @@ CurrentViewer = Annotated[Viewer, Depends(_viewer)]
 CurrentAdmin = Annotated[Caller, Depends(_admin)]
 
 
+def allow_metrics(
+    request: Request,
+    tools: Tools,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
+) -> None:
+    """Return if this request may see the figures for operators."""
+    if tools.settings.metrics != "anyone":
+        _caller(request, tools, credentials).require(Scope.ADMIN)
+
+
 def _hub_token(
     tools: Tools,
     x_hub_token: Annotated[

@@ -24,6 +24,7 @@ from services.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from services.request_log import REQUEST_ID, SCOPE_KEY
 
 MEDIA_TYPE = "application/problem+json"
 SHOWN_FLAWS = 20
@@ -179,6 +180,9 @@ def _on_database(_: Request, error: Exception) -> ProblemResponse:
     return respond(DatabaseUnavailableError("the database does not answer or refused the transaction"))
 
 
-def _on_fault(_: Request, error: Exception) -> ProblemResponse:
+def _on_fault(request: Request, error: Exception) -> ProblemResponse:
     # Starlette raises the error again after this answer, and the server logs it.
-    return respond(GhostedError(f"unexpected {type(error).__name__}"))
+    response = respond(GhostedError(f"unexpected {type(error).__name__}"))
+    # Made outside of the layer that adds it to all other answers.
+    response.headers[REQUEST_ID] = request.scope.get(SCOPE_KEY, "")
+    return response

@@ -11,11 +11,12 @@ from services.db.sessions import Database, open_database
 from services.hub import HubDesk
 from services.limits import Limiter
 from services.sealing import SecretBox
+from services.telemetry import Tracing, open_tracing
 
 
 @dataclass(frozen=True)
 class Toolbox:
-    """Settings, database, object store, catalog, limits, and what deals with the Hub and its tokens."""
+    """Settings, database, object store, catalog, limits, traces, and what knows the Hub and its tokens."""
 
     settings: Settings
     database: Database
@@ -24,12 +25,14 @@ class Toolbox:
     limiter: Limiter
     secrets: SecretBox
     hub: HubDesk
+    tracing: Tracing
 
 
 @contextmanager
 def open_toolbox(settings: Settings) -> Iterator[Toolbox]:
     """The tools of `settings`; nothing connects before it is used, and all is closed afterwards."""
     database = open_database(settings.database_url.get_secret_value())
+    tracing = open_tracing(settings.otlp_endpoint, "ghosted-api")
     try:
         yield Toolbox(
             settings,
@@ -39,6 +42,8 @@ def open_toolbox(settings: Settings) -> Iterator[Toolbox]:
             Limiter(settings),
             SecretBox.of(settings.secret_key),
             HubDesk(enabled=settings.resolve_models),
+            tracing,
         )
     finally:
+        tracing.close()
         database.close()

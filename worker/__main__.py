@@ -1,7 +1,6 @@
 """Takes jobs with the settings of the environment: `python -m worker`."""
 
-import logging
-
+from services.logs import configure_logging
 from worker.app import create_app
 from worker.config import load_worker_settings
 
@@ -12,7 +11,7 @@ SILENT = ("--without-gossip", "--without-mingle", "--without-heartbeat")
 def main() -> None:
     """Work until SIGTERM or SIGINT; a running job then waits for another worker."""
     settings = load_worker_settings()
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    configure_logging(settings.log_level)
     create_app(settings).worker_main(["worker", f"--loglevel={settings.log_level}", *SILENT])
 
 

@@ -20,6 +20,7 @@ from services.db.sessions import Database, WriteSession
 from services.errors import DatabaseUnavailableError
 from services.jobs import attempts
 from services.jobs.attempts import Fence
+from worker.stages import StageSpans
 
 T = TypeVar("T")
 
@@ -39,7 +40,8 @@ class Ledger:
     `private` is a folder whose path users are not told.
     """
 
-    def __init__(self, database: Database, fence: Fence, private: Path) -> None:
+    def __init__(self, database: Database, fence: Fence, private: Path, spans: StageSpans) -> None:
+        self._spans = spans
         self._database = database
         self._fence = fence
         self._private = private
@@ -68,6 +70,7 @@ class Ledger:
     def begin(self, stage: str, *, total: int | None = None, unit: str = "tokens") -> None:
         """The job is at the beginning of `stage`."""
         self.stage = stage
+        self._spans.begin(stage)
         self._progress_due = 0.0
         self.write(
             lambda session, fence: attempts.record_stage(session, fence, stage, total=total, unit=unit)
@@ -82,6 +85,7 @@ class Ledger:
 
     def finished(self, stage: str, seconds: float, peak_memory_bytes: int | None = None) -> None:
         """`stage` is over, after `seconds`."""
+        self._spans.end()
         payload = {"stage": stage, "seconds": seconds, "peak_memory_bytes": peak_memory_bytes}
         self._event("stage_finished", payload)
 

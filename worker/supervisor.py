@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from pydantic import SecretStr, ValidationError
+from structlog.contextvars import bound_contextvars
 
 from ghosted_core.errors import GhostedError, InvalidSpecError
 from ghosted_core.spec import JobSpec
@@ -22,6 +23,7 @@ from services.jobs import attempts
 from services.jobs.attempts import Claimed, NewArtifact
 from services.jobs.failures import Failure, failure_of
 from services.sealing import SecretBox
+from services.telemetry import NoTracing, Tracing
 from worker.child import Child
 from worker.config import WorkerSettings
 from worker.delivery import describe, read_back, upload
@@ -32,6 +34,7 @@ from worker.heart import Heart
 from worker.ledger import Ledger
 from worker.protocol import Ended, Fault, Message, Result, RunRequest, VerifyRequest
 from worker.scratch import Scratch, open_scratch
+from worker.stages import StageSpans
 from worker.texts import TextShelf, fetch_uploads
 
 LOG_TAIL_BYTES = 4000
@@ -49,6 +52,7 @@ class Tools:
     database: Database
     store: ArtifactStore
     shutdown: threading.Event
+    tracing: Tracing = field(default_factory=NoTracing)
 
 
 class AttemptFailedError(Exception):
@@ -67,8 +71,12 @@ def supervise(tools: Tools, job_id: UUID) -> None:
     if claimed is None:
         logger.info("job %s is not to be had: it runs elsewhere or has ended", job_id)
         return
+    ids: dict[str, str | int] = {"job_id": str(job_id), "attempt": claimed.fence.attempt}
+    named = {f"ghosted.{name}": value for name, value in ids.items()}
     try:
         with (
+            tools.tracing.span("attempt", kind="consumer", parent=claimed.traceparent, attributes=named),
+            bound_contextvars(**ids),
             open_scratch(tools.settings.scratch) as scratch,
             Heart(tools.database, claimed, tools.settings, tools.shutdown) as heart,
         ):
@@ -93,7 +101,8 @@ class Attempt:
         self.claimed = claimed
         self.scratch = scratch
         self.heart = heart
-        self.ledger = Ledger(tools.database, claimed.fence, scratch.folder)
+        self.spans = StageSpans(tools.tracing)
+        self.ledger = Ledger(tools.database, claimed.fence, scratch.folder, self.spans)
         self.prefix = attempt_prefix(claimed.fence.job_id, claimed.fence.attempt)
 
     def run(self) -> None:
@@ -104,7 +113,7 @@ class Attempt:
             DatabaseUnavailableError: nothing can be written down.
         """
         try:
-            artifact = self._work()
+            artifact = self._traced_work()
         except StoppedError as stopped:
             conclude_stopped(self.ledger, stopped.reason)
         except AttemptFailedError as failed:
@@ -116,6 +125,12 @@ class Attempt:
             conclude(self.ledger, failure_of(error, stage=self.ledger.stage), self.tools.settings)
         else:
             self.ledger.write(lambda session, fence: attempts.finish_succeeded(session, fence, artifact))
+
+    def _traced_work(self) -> NewArtifact:
+        try:
+            return self._work()
+        finally:
+            self.spans.end()
 
     def _work(self) -> NewArtifact:
         self._compress()

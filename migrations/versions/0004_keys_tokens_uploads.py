@@ -1,4 +1,4 @@
-"""Scopes and expiry of keys, Hub tokens and trace contexts of jobs, uploads."""
+"""Scopes and expiry of keys, Hub tokens and trace contexts of jobs, uploads, tallies."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -18,11 +18,13 @@ def upgrade() -> None:
     _extend_api_keys()
     _extend_jobs()
     _create_uploads()
+    _create_tallies()
 
 
 def downgrade() -> None:
     """Keys, jobs and tables are as before; tokens and uploads are lost."""
-    op.drop_table("uploads")
+    for table in ("tallies", "uploads"):
+        op.drop_table(table)
     op.drop_constraint(WIPED, "jobs", type_="check")
     for column in ("hub_token", "traceparent"):
         op.drop_column("jobs", column)
@@ -68,3 +70,14 @@ def _create_uploads() -> None:
     )
     op.create_index("ix_uploads_owner_id_id", "uploads", ["owner_id", "id"])
     op.create_index("ix_uploads_expires_at", "uploads", ["expires_at"])
+
+
+def _create_tallies() -> None:
+    op.create_table(
+        "tallies",
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("label", sa.String(length=64), nullable=False),
+        sa.Column("count", sa.BigInteger(), nullable=False),
+        sa.Column("seconds", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("name", "label", name="pk_tallies"),
+    )

@@ -247,6 +247,17 @@ class IdempotencyKey(Base):
     expires_at: Mapped[datetime]
 
 
+class Tally(Base):
+    """How often something has happened so far, and how many seconds it took; see `services.tallies`."""
+
+    __tablename__ = "tallies"
+
+    name: Mapped[str] = mapped_column(String(CODE_LENGTH), primary_key=True)
+    label: Mapped[str] = mapped_column(String(CODE_LENGTH), primary_key=True)
+    count: Mapped[int] = mapped_column(BigInteger)
+    seconds: Mapped[float]
+
+
 class Upload(Base):
     """A text that a user brought, to calibrate or evaluate on; its bytes lie in the object store."""
 

@@ -19,6 +19,7 @@ from services.jobs.failures import Failure, RetryPolicy, state_after_lost_attemp
 from services.jobs.rows import NO_LEASE, NO_STAGE, add_wake_up, change, change_with_event, move, seconds
 from services.jobs.states import JobState
 from services.jobs.values import figure, storable
+from services.tallies import count_stage
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Claimed:
     spec_digest: str
     lease_expires_at: datetime
     deadline_at: datetime
+    # The trace that the submission began.
+    traceparent: str | None = None
     # As it lies in the row: encrypted.
     hub_token: str | None = field(default=None, repr=False)
 
@@ -95,6 +98,7 @@ def _claimed(job: Job, token: UUID) -> Claimed:
         spec_digest=job.spec_digest,
         lease_expires_at=job.lease_expires_at,
         deadline_at=job.started_at + timedelta(seconds=job.deadline_seconds),
+        traceparent=job.traceparent,
         hub_token=job.hub_token,
     )
 
@@ -120,7 +124,10 @@ def record_event(session: WriteSession, fence: Fence, event: str, payload: Mappi
     """
     values = {"last_seen_at": func.now()}
     job = change_with_event(session, fence.holds(), values, event=event, payload=payload)
-    return _held(fence, job).event_count
+    number = _held(fence, job).event_count
+    if event == "stage_finished":
+        count_stage(session, payload["stage"], payload["seconds"])
+    return number
 
 
 def record_stage(

@@ -60,6 +60,7 @@ class Desk:
         new = self._settled(new)
         admit(self.session, self.tools, self.viewer.owner_id)
         job = service.submit(self.session, new)
+        job.traceparent = self.tools.tracing.traceparent()
         service.keep_token(job, self.hub_token, self.tools.secrets)
         base = (self.tools.settings.public_base_url or "").rstrip("/")
         body = show_one(self.session, job).model_dump_json()

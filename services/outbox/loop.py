@@ -15,6 +15,8 @@ from services.errors import UnavailableError
 from services.outbox.publisher import open_publisher
 from services.outbox.relay import BATCH, send_due
 from services.outbox.sweeper import sweep_jobs, sweep_objects
+from services.outbox.traced import traced
+from services.telemetry import open_tracing
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,9 @@ def run(settings: Settings, stop: Event) -> None:
     """Relay and sweep until `stop` is set."""
     database = open_database(settings.database_url.get_secret_value())
     store = open_store(settings)
-    with open_publisher(settings.redis_url.get_secret_value()) as publish:
+    tracing = open_tracing(settings.otlp_endpoint, "ghosted-relay")
+    with open_publisher(settings.redis_url.get_secret_value()) as untraced:
+        publish = traced(untraced, tracing, database)
 
         def relay() -> None:
             sent = BATCH
@@ -69,6 +73,7 @@ def run(settings: Settings, stop: Event) -> None:
                 stop,
             )
         finally:
+            tracing.close()
             database.close()
 
 

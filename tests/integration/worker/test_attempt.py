@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -20,9 +21,11 @@ from services.artifacts.manifest import Manifest
 from services.jobs import repository
 from services.jobs.states import JobState
 from services.sealing import SecretBox
+from services.telemetry import open_tracing
 from services.uploads import repository as uploads
 from services.uploads.checking import TextFormat, check_text
 from services.uploads.service import object_key
+from tests.collector_double import running_collector
 from tests.integration.worker.conftest import EVERYONE, Jobs, Running
 from worker.supervisor import Tools, supervise
 
@@ -214,7 +217,7 @@ def test_runner_has_no_credentials(jobs: Jobs, start: Start, monkeypatch: pytest
     files = [file for file in (*(process / "fd").iterdir(), *running.scratch.rglob("*")) if file.is_file()]
     seen += "".join(beginning(file) for file in files)
     assert not [secret for secret in secrets if secret in seen]
-    running.join()
+    running.join(180)
     told = str([(event.type, event.payload) for event in jobs.events(job_id)])
     assert jobs.read(job_id).state == JobState.SUCCEEDED, told
     assert "hf_TheTokenOfTheUser" not in told
@@ -280,6 +283,25 @@ def test_an_upload_that_is_not_what_it_was(
     failure = jobs.read(job_id).failure
     assert failure is not None
     assert failure["code"] == code
+
+
+def test_an_attempt_belongs_to_the_trace_of_its_submission(jobs: Jobs, tools: Tools) -> None:
+    """Every stage of the runner and of the worker is a span below the attempt, which is one below the request."""
+    job_id = jobs.submit()
+    with tools.database.write() as session:
+        repository.get(session, EVERYONE, job_id).traceparent = f"00-{'a' * 32}-{'b' * 16}-01"
+    with running_collector() as collector:
+        tracing = open_tracing(collector.endpoint, "ghosted-worker")
+        supervise(replace(tools, tracing=tracing), job_id)
+        tracing.close()
+    attempt = collector.named("attempt")
+    assert (attempt.service, attempt.trace, attempt.parent) == ("ghosted-worker", "a" * 32, "b" * 16)
+    assert attempt.attributes == {"ghosted.job_id": str(job_id), "ghosted.attempt": "1"}
+    told = [event.payload["stage"] for event in jobs.events(job_id) if event.type == "stage_started"]
+    stages = [span for span in collector.spans if span.name.startswith("stage ")]
+    assert [span.attributes["ghosted.stage"] for span in stages] == told
+    assert {"load", "save", "upload", "verify"} <= set(told)
+    assert {(span.trace, span.parent) for span in stages} == {(attempt.trace, attempt.span)}
 
 
 def test_two_workers_one_job(jobs: Jobs, start: Start) -> None:
