@@ -286,7 +286,7 @@ def test_an_upload_that_is_not_what_it_was(
 
 
 def test_an_attempt_belongs_to_the_trace_of_its_submission(jobs: Jobs, tools: Tools) -> None:
-    """Every stage of the runner and of the worker is a span below the attempt, which is one below the request."""
+    """Every stage of runner and worker is a span below the attempt, which is one below the request."""
     job_id = jobs.submit()
     with tools.database.write() as session:
         repository.get(session, EVERYONE, job_id).traceparent = f"00-{'a' * 32}-{'b' * 16}-01"

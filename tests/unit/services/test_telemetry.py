@@ -46,9 +46,10 @@ def test_without_the_extra_the_setting_is_refused(monkeypatch: pytest.MonkeyPatc
     assert "ghosted[telemetry]" in caught.value.hint
 
 
-def test_a_trace_goes_on_elsewhere(exporter: InMemorySpanExporter) -> None:
+def test_a_trace_goes_on_elsewhere() -> None:
     """A span whose parent's context was stored belongs to the same trace, below that parent."""
-    first, second = SdkTracing("one", exporter), SdkTracing("two", exporter)
+    sent = InMemorySpanExporter(), InMemorySpanExporter()
+    first, second = SdkTracing("one", sent[0]), SdkTracing("two", sent[1])
     with first.span("a"):
         stored = first.traceparent()
     assert stored is not None
@@ -57,7 +58,7 @@ def test_a_trace_goes_on_elsewhere(exporter: InMemorySpanExporter) -> None:
         pass
     first.close()
     second.close()
-    outer, inner = exporter.get_finished_spans()
+    (outer,), (inner,) = (exporter.get_finished_spans() for exporter in sent)
     assert inner.parent is not None
     assert (inner.parent.span_id, inner.context.trace_id) == (outer.context.span_id, outer.context.trace_id)
     assert (inner.attributes or {})["ghosted.attempt"] == 2
