@@ -1,6 +1,6 @@
 """Takes the network from a process that has fetched what it needs, without any privilege.
 
-Linux only: a seccomp filter on x86-64 and AArch64 that every thread and later child process has too.
+On Linux: a seccomp filter on x86-64 and AArch64 that every thread and later child process has too.
 From then on no socket but those of this machine's own (AF_UNIX, AF_NETLINK) can be made. It cannot be
 taken back. Elsewhere, or where a sandbox forbids filters, the process is as it was.
 """
@@ -13,6 +13,7 @@ import struct
 import sys
 from dataclasses import dataclass
 
+PR_SET_DUMPABLE = 4
 PR_SET_NO_NEW_PRIVS = 38
 SECCOMP_SET_MODE_FILTER = 1
 # Every thread of the process, not only this one.
@@ -58,6 +59,15 @@ def leave_network() -> None:
         hub.close_session()
     if not forbid_network():
         logger.warning("this platform cannot take the network from a running process")
+
+
+def close_to_others() -> None:
+    """Other processes of this user can read neither environment nor memory of this one and its forks.
+
+    Linux only, and no protection from root.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def forbid_network() -> bool:

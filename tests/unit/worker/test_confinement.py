@@ -97,3 +97,29 @@ def test_elsewhere_the_answer_is_no() -> None:
     assert (
         run("import platform\nplatform.machine = lambda: 'unheard-of'\nprint(forbid_network())") == "False\n"
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_a_worker_closes_itself() -> None:
+    """The kernel shows neither environment nor memory of it and its forks; a new program is open again."""
+    told = run(
+        """
+import ctypes, os
+from worker.confinement import close_to_others
+dumpable = lambda: ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)
+before = dumpable()
+close_to_others()
+print(before, dumpable(), os.stat("/proc/self/environ").st_uid, flush=True)
+if os.fork() == 0:
+    print(dumpable(), flush=True)
+    os._exit(0)
+os.wait()
+"""
+    )
+    assert told.split() == ["1", "0", "0", "0"]
+
+
+def test_the_worker_begins_so() -> None:
+    """`python -m worker` does it before it reads a setting."""
+    source = (Path(__file__).parents[3] / "worker/__main__.py").read_text()
+    assert source.index("close_to_others()\n") < source.index("load_worker_settings()\n")
