@@ -97,13 +97,13 @@ def run(spec: JobSpec, *, out: Path, cache: Path, device: str, as_json: bool) ->
     from huggingface_hub import get_token
 
     from ghosted_cli.render import result_document, result_table
-    from ghosted_core.device import pick_device
+    from ghosted_core.device import memory_faults_named, pick_device
     from ghosted_core.pipeline import RunOptions, compress as run_pipeline
     from ghosted_core.recorder import MemoryRecorder, TeeRecorder
 
     options = RunOptions(out=out.expanduser(), cache=cache, device=pick_device(device), hub_token=get_token())
     memory = MemoryRecorder()
-    with progress_recorder(sys.stderr) as progress:
+    with progress_recorder(sys.stderr) as progress, memory_faults_named(options.device):
         result = run_pipeline(spec, options, TeeRecorder((progress, memory)))
     if as_json:
         typer.echo(json.dumps(result_document(result, memory.events), allow_nan=False))

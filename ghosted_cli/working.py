@@ -18,13 +18,14 @@ def working(cache: Path, device: str) -> Iterator["Workplace"]:
 
     Raises:
         InvalidSpecError: there is no such device here.
+        OutOfMemoryError: what is done there needs more memory than there is.
     """
     # torch takes seconds to import: only now, when the request is known to be sound.
     from huggingface_hub import get_token
 
-    from ghosted_core.device import pick_device
+    from ghosted_core.device import memory_faults_named, pick_device
     from ghosted_core.workplace import Workplace
 
     chosen = pick_device(device)
-    with progress_recorder(sys.stderr) as progress:
+    with progress_recorder(sys.stderr) as progress, memory_faults_named(chosen):
         yield Workplace(cache=cache, recorder=progress, device=chosen, hub_token=get_token())

@@ -8,7 +8,8 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 from ghosted_core.checkpoint.load import load_config
 from ghosted_core.checkpoint.quiet import quiet_transformers
 from ghosted_core.checkpoint.source import ModelSource
-from ghosted_core.model.families import check_configuration, family_of, layers_of
+from ghosted_core.model.admission import check_configuration
+from ghosted_core.model.families import family_of, layers_of
 
 
 @dataclass(frozen=True)

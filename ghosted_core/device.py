@@ -1,8 +1,14 @@
 """Which device a job runs on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
-from ghosted_core.errors import InvalidSpecError
+from ghosted_core.errors import InvalidSpecError, OutOfMemoryError
+
+# torch has a type of error for a GPU's memory, but for the machine's only these words.
+HOST_ALLOCATOR = "DefaultCPUAllocator"
 
 
 def pick_device(name: str) -> str:
@@ -28,3 +34,25 @@ def pick_device(name: str) -> str:
             advice="Use --device cpu, or install a CUDA build of torch.",
         )
     return name
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether it is for want of memory, the device's or the machine's."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and HOST_ALLOCATOR in str(error)
+
+
+@contextmanager
+def memory_faults_named(device: str) -> Iterator[None]:
+    """What fails inside for want of memory fails as one of our errors.
+
+    Raises:
+        OutOfMemoryError: `device` or the machine has too little.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemoryError(f"The job needs more memory than '{device}' has.") from error

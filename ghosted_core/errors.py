@@ -21,6 +21,7 @@ GhostedError
 │   ├── NonFiniteError
 │   └── IllConditionedError
 ├── CheckpointError           a checkpoint of ours that is not what its manifest says
+├── OutOfMemoryError         the device or the machine has too little memory
 └── DiskFullError
 """
 
@@ -184,6 +185,13 @@ class CheckpointError(GhostedError):
 
     code = "checkpoint"
     advice = "Fetch or make the checkpoint again; do not serve this one."
+
+
+class OutOfMemoryError(GhostedError):
+    """The device or the machine has too little memory for this job."""
+
+    code = "out_of_memory"
+    advice = "Use shorter calibration and evaluation windows, a smaller model or dtype bfloat16."
 
 
 class DiskFullError(GhostedError):

@@ -21,8 +21,9 @@ from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.generation import continuations
 from ghosted_core.evaluate.perplexity import Perplexity, perplexities
 from ghosted_core.meter import ProcessMeter
+from ghosted_core.model.admission import check_configuration, check_dtype
 from ghosted_core.model.capture import ResidualStream
-from ghosted_core.model.families import SUPPORTED, Family, check_configuration, family_of
+from ghosted_core.model.families import SUPPORTED, Family, family_of
 from ghosted_core.model.surgery import pruned_model, repaired_model
 from ghosted_core.plan import PruningPlan
 from ghosted_core.recorder import Logged, MetricMeasured, Recorder, Stage, StageScope, stage
@@ -157,6 +158,7 @@ def check_fit(spec: JobSpec, config: PreTrainedConfig) -> None:
     """
     family = family_of(config.model_type)
     check_configuration(config, family)
+    check_dtype(spec.dtype, config, family)
     check_applicable(spec.recovery, family)
     text = config.get_text_config()
     layer_count = text.num_hidden_layers

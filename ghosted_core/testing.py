@@ -45,6 +45,7 @@ _VISION = {
     "num_attention_heads": 2,
     "image_size": 32,
     "patch_size": 8,
+    "vision_use_head": False,
 }
 # An image becomes four tokens between two marks.
 _GEMMA3 = {

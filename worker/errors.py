@@ -1,21 +1,15 @@
 """The errors of running a job, beside those of the core and of the service.
 
 GhostedError
-├── OutOfMemoryError     the device or the machine has too little memory
 ├── RunnerCrashedError   the job's process ended with a fault of ours
 └── UploadChangedError   the store gave back other bytes than it got
 """
 
 from enum import StrEnum
 
-from ghosted_core.errors import GhostedError
+from ghosted_core.errors import GhostedError, OutOfMemoryError
 
-
-class OutOfMemoryError(GhostedError):
-    """The device or the machine has too little memory for this job."""
-
-    code = "out_of_memory"
-    advice = "Use shorter calibration and evaluation windows, a smaller model or dtype bfloat16."
+__all__ = ["OutOfMemoryError", "RunnerCrashedError", "StopReason", "StoppedError", "UploadChangedError"]
 
 
 class RunnerCrashedError(GhostedError):

@@ -24,6 +24,7 @@ COMPANION = re.compile(
     r"|(?:pre|video_pre)?processor_config\.json|chat_template\.(?:jinja|json)|generation_config\.json|(?:LICENSE|LICENCE|NOTICE)[\w.-]*)$",
     re.ASCII,
 )
+FURTHER = re.compile(r"(?:^|\.)mtp\.")
 CHAT_TEMPLATES = "additional_chat_templates"
 
 
@@ -73,6 +74,8 @@ def load_model(
     model: PreTrainedModel = loaded[0]
     _check_report(loaded[1])
     _check_layer_count(model, loaded[1])
+    _refuse_further_layers(loaded[1])
+    _settle_ties(model)
     if source.form == "gguf":
         _forget_origin(model)
     _check_finite(model)
@@ -209,6 +212,25 @@ def _check_layer_count(model: "PreTrainedModel", report: Mapping[str, Any]) -> N
         )
 
 
+def _refuse_further_layers(report: Mapping[str, Any]) -> None:
+    further = sorted(str(key) for key in report.get("unexpected_keys") or () if FURTHER.search(str(key)))
+    if further:
+        raise UnsupportedModelError(
+            f"The weights hold layers that predict further tokens, and they would be lost: "
+            f"{further[0][:200]} and {len(further) - 1} more."
+        )
+
+
+def _settle_ties(model: "PreTrainedModel") -> None:
+    # Where the file holds a head of its own, the values decide. A configuration that calls it tied
+    # would let another loader throw it away.
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    embeddings = model.get_input_embeddings()
+    if model.config.tie_word_embeddings and head is not None and head.weight is not embeddings.weight:
+        for config in (model.config, model.config.get_text_config()):
+            config.tie_word_embeddings = False
+
+
 def _check_finite(model: "PreTrainedModel") -> None:
     for name, parameter in model.named_parameters():
         if not bool(parameter.isfinite().all()):
@@ -228,14 +250,14 @@ def _forget_origin(model: "PreTrainedModel") -> None:
 
 @contextmanager
 def _translated(source: ModelSource, part: str = "") -> Iterator[None]:
-    import torch
+    from ghosted_core.device import is_out_of_memory
 
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError):
-        raise
     # The tokenizers library raises plain Exception, so nothing narrower would do.
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         raise CorruptModelError(
             f"transformers cannot read {part}{_public_name(source)} ({type(error).__name__})."
         ) from error

@@ -15,6 +15,7 @@ from ghosted_core.checkpoint import modeling_ghosted
 from ghosted_core.checkpoint.guard import check_patched_configs
 from ghosted_core.checkpoint.manifest import Manifest, check_files, read_manifest
 from ghosted_core.checkpoint.quiet import quiet_transformers
+from ghosted_core.device import is_out_of_memory
 from ghosted_core.errors import CheckpointError
 from ghosted_core.evaluate.generation import continuations
 from ghosted_core.model.families import SUPPORTED
@@ -108,8 +109,6 @@ def _translated() -> Iterator[None]:
     """Whatever transformers says of a file that it cannot use, as our error."""
     try:
         yield
-    except torch.OutOfMemoryError:
-        raise
     except (
         OSError,
         ValueError,
@@ -119,6 +118,8 @@ def _translated() -> Iterator[None]:
         SafetensorError,
         StrictDataclassError,
     ) as error:
+        if is_out_of_memory(error):
+            raise
         raise CheckpointError(f"The checkpoint cannot be loaded: {error}") from error
 
 

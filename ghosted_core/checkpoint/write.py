@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from ghosted_core.checkpoint import modeling_ghosted
 from ghosted_core.checkpoint.card import model_card
+from ghosted_core.checkpoint.guard import check_weights
 from ghosted_core.checkpoint.load import copy_source_files
 from ghosted_core.checkpoint.manifest import MANIFEST_NAME, FileEntry, Manifest, file_entry
 from ghosted_core.checkpoint.source import ModelSource
@@ -59,7 +60,7 @@ def write_checkpoint(
     """
     require_free(destination)
     with _temporary_sibling(destination) as folder:
-        _write_weights(model, folder)
+        _write_weights(_named_as_in(source, model), folder)
         _write_config(model, folder)
         copy_source_files(source, folder)
         (folder / "README.md").write_text(model_card(manifest), encoding="utf-8")
@@ -108,10 +109,18 @@ def unique_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
     return unique
 
 
-def _write_weights(model: PreTrainedModel, folder: Path) -> None:
-    # Under the names of the source's files, where transformers keeps others in memory (experts).
-    tensors = revert_weight_conversion(model, unique_tensors(model))
-    split = split_torch_state_dict_into_shards(tensors, max_shard_size=SHARD_SIZE)
+def _named_as_in(source: ModelSource, model: PreTrainedModel) -> dict[str, Tensor]:
+    """The tensors of `model` under the names of the source's files; in memory some are called otherwise."""
+    tensors: dict[str, Tensor] = revert_weight_conversion(model, unique_tensors(model))
+    outer = f"{model.base_model_prefix}."
+    if source.form == "gguf" or any(name.startswith(outer) for name in check_weights(source.path)):
+        return tensors
+    # Some repositories leave out the outer module: h.3 for transformer.h.3.
+    return {name.removeprefix(outer): tensor for name, tensor in tensors.items()}
+
+
+def _write_weights(tensors: Mapping[str, Tensor], folder: Path) -> None:
+    split = split_torch_state_dict_into_shards(dict(tensors), max_shard_size=SHARD_SIZE)
     for filename, names in split.filename_to_tensors.items():
         # One shard at a time in host memory, whatever the size of the model.
         shard = {name: tensors[name].contiguous().cpu() for name in names}

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from torch import nn
 
@@ -71,6 +70,7 @@ class Family:
     up to the first state. `attention_output` and `mlp_output` are the projections, inside a layer,
     that write to the stream (whichever of them a layer has); `input_first` says that their weights are
     stored as (in, out). `at_most_layers` are entries that count layers and must not exceed their number.
+    In `refused_dtypes` the stream overflows.
     """
 
     model_type: str
@@ -89,6 +89,7 @@ class Family:
     dense_layers: DenseLayerRule | None = None
     at_most_layers: tuple[str, ...] = ()
     refused: tuple[RefusedSetting, ...] = ()
+    refused_dtypes: tuple[str, ...] = ()
 
     def layer_path(self, index: int) -> str:
         """Path of one decoder layer."""
@@ -130,8 +131,20 @@ SUPPORTED: Mapping[str, Family] = {
             mlp_output=("mlp.experts.down_proj",),
             block=Block.EXPERTS,
         ),
-        Family("gemma2", "Gemma2ForCausalLM", block=Block.POST_NORM, per_layer_lists=("layer_types",)),
-        Family("gemma3_text", "Gemma3ForCausalLM", block=Block.POST_NORM, per_layer_lists=("layer_types",)),
+        Family(
+            "gemma2",
+            "Gemma2ForCausalLM",
+            block=Block.POST_NORM,
+            per_layer_lists=("layer_types",),
+            refused_dtypes=("float16",),
+        ),
+        Family(
+            "gemma3_text",
+            "Gemma3ForCausalLM",
+            block=Block.POST_NORM,
+            per_layer_lists=("layer_types",),
+            refused_dtypes=("float16",),
+        ),
         Family(
             "gemma3",
             "Gemma3ForConditionalGeneration",
@@ -141,6 +154,7 @@ SUPPORTED: Mapping[str, Family] = {
             embeddings=("model.language_model.embed_tokens",),
             block=Block.POST_NORM,
             per_layer_lists=("layer_types",),
+            refused_dtypes=("float16",),
         ),
         Family("phi3", "Phi3ForCausalLM"),
         Family("olmo2", "Olmo2ForCausalLM", block=Block.POST_NORM),
@@ -223,9 +237,6 @@ SUPPORTED: Mapping[str, Family] = {
         ),
     )
 }
-# What layers can be, of those that this version knows: the others keep a state of their own.
-NO_LAYER_LISTS = frozenset({"architectures", "eos_token_id", "mlp_only_layers"})
-KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
 
 def family_of(model_type: str) -> Family:
@@ -241,29 +252,6 @@ def family_of(model_type: str) -> Family:
         raise UnsupportedModelError(
             f"Model type '{model_type}' is not supported; supported are: {known}."
         ) from None
-
-
-def check_configuration(config: Any, family: Family) -> None:
-    """Return if layers can be removed from a model of this configuration.
-
-    Raises:
-        UnsupportedModelError: a setting stands in the way, or a list of one value a layer is not known.
-    """
-    text = config.get_text_config()
-    for setting in family.refused:
-        if getattr(text, setting.name, None) is setting.value:
-            raise UnsupportedModelError(
-                f"Layers cannot be removed with {setting.name}={setting.value}: {setting.reason}."
-            )
-    strange = set(getattr(text, "layer_types", None) or ()) - KNOWN_LAYER_TYPES
-    if strange:
-        raise UnsupportedModelError(f"Layers of the kinds {sorted(strange)} are not supported.")
-    known = {*family.per_layer_lists, *NO_LAYER_LISTS}
-    for name, value in (*config.to_dict().items(), *text.to_dict().items()):
-        if isinstance(value, list) and len(value) == text.num_hidden_layers and name not in known:
-            raise UnsupportedModelError(
-                f"'{name}' seems to hold one value a layer, and how to cut it is not known."
-            )
 
 
 def layers_of(model: nn.Module, family: Family) -> nn.ModuleList:

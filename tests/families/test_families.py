@@ -16,7 +16,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from ghosted_core.checkpoint.modeling_ghosted import ghosted_classes
 from ghosted_core.errors import UnsupportedModelError, UnsupportedRepairError
-from ghosted_core.model.families import SUPPORTED, check_configuration, family_of
+from ghosted_core.model.admission import check_configuration
+from ghosted_core.model.families import SUPPORTED, family_of
 from ghosted_core.model.surgery import kept_name, pruned_model
 from ghosted_core.pipeline import RunOptions, compress
 from ghosted_core.plan import PruningPlan
