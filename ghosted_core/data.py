@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ghosted_core.batching import BATCH_TOKENS
 from ghosted_core.documents import Documents, Part, document_digest, in_part, read_documents
 from ghosted_core.errors import InvalidSpecError, TooFewTokensError
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Documents", "Part", "Windows", "batches", "read_documents", "token_windows"]
 
-# Tokens in one forward pass: enough to fill the arithmetic units, little enough to bound memory.
-BATCH_TOKENS = 2048
 JOINT = "\n\n"
 # Documents held at once have at most this many characters per token still needed.
 CHARACTERS_PER_TOKEN = 8

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ghosted_core.data import BATCH_TOKENS
+from ghosted_core.batching import BATCH_TOKENS
 from ghosted_core.plan import PruningPlan
 from ghosted_core.spec import JobSpec
 

@@ -3,13 +3,14 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from services import health, methods, metrics, openapi, problems
 from services.artifacts import endpoints as artifacts
 from services.bodies import BodyGuard
 from services.config import Settings
 from services.jobs import endpoints as jobs
+from services.parameters import check_parameters
 from services.request_log import RequestLog
 from services.toolbox import open_toolbox
 from services.uploads import endpoints as uploads
@@ -28,6 +29,8 @@ def create_app(settings: Settings) -> FastAPI:
         version=VERSION,
         description=DESCRIPTION,
         lifespan=_lifespan(settings),
+        dependencies=[Depends(check_parameters)],
+        generate_unique_id_function=openapi.operation_id,
         # These pages would load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,

@@ -1,76 +1,90 @@
-"""What a job names on the Hugging Face Hub, asked for when it is submitted: which commit, and may it be read.
+"""Reads a model's config.json from the Hub, and nothing else: the API never fetches weights."""
 
-Torch-free, and nothing but lists of files is fetched.
-"""
-
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from huggingface_hub.errors import OfflineModeIsEnabled
-from pydantic import SecretStr
+import httpx2
 
-from ghosted_core.checkpoint.hub import HubClient, check_names
-from ghosted_core.checkpoint.hub_faults import translated
-from ghosted_core.errors import HubUnavailableError
-from ghosted_core.spec import HubModel, JobSpec
+from ghosted_core.checkpoint.guard import check_small_files
+from ghosted_core.checkpoint.strict_json import MAX_CONFIG_BYTES
+from ghosted_core.errors import (
+    GatedModelError,
+    HubUnavailableError,
+    ModelNotFoundError,
+    UnsafeModelError,
+)
+from ghosted_core.spec import HubModel
 
-# A slow Hub must not take all threads and connections of the API.
-MOST_AT_ONCE = 4
-TIMEOUT_SECONDS = 10.0
-ADVICE = "Try again in a few minutes; jobs that are queued already are not concerned."
-
-
-class HubDesk:
-    """Asks the Hub that HF_ENDPOINT names; with `enabled` false, nobody."""
-
-    def __init__(self, *, enabled: bool) -> None:
-        self._enabled = enabled
-        self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
-
-    def pinned(self, spec: JobSpec, token: SecretStr | None = None) -> JobSpec:
-        """`spec` with the commit that its model's revision names now; as it is, if it names no Hub model.
-
-        Where the Hub client is set to offline, revisions stay as they are: workers take what they
-        have fetched before.
-
-        Raises:
-            ModelNotFoundError, GatedModelError, HubUnavailableError: told apart as far as the Hub does.
-            UnsafeModelError, CorruptModelError: the list of files is none of a model that can be used.
-        """
-        if not self._enabled or not isinstance(spec.model, HubModel):
-            return spec
-        return spec.model_copy(update={"model": self._pinned(spec.model, token)})
-
-    def _pinned(self, model: HubModel, token: SecretStr | None) -> HubModel:
-        # The list of files is not kept, so there is no folder to keep it in.
-        client = HubClient(
-            cache=Path(),
-            token=None if token is None else token.get_secret_value(),
-            timeout_seconds=TIMEOUT_SECONDS,
-        )
-        with self._turn(), _with_advice(), translated(model):
-            try:
-                listing = client.listing(model)
-            except OfflineModeIsEnabled:
-                return model
-        check_names(listing.sizes)
-        return model.model_copy(update={"revision": listing.commit})
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if not self._free.acquire(blocking=False):
-            raise HubUnavailableError("Too many questions wait for the Hub's answer.", advice=ADVICE)
-        try:
-            yield
-        finally:
-            self._free.release()
+PUBLIC_HUB = "https://huggingface.co"
+# A user waits for the answer: what takes longer than this is called unavailable.
+PATIENCE_SECONDS = 1.5
+OK, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 401, 403, 404
 
 
-@contextmanager
-def _with_advice() -> Iterator[None]:
+@dataclass(frozen=True)
+class HubConfig:
+    """A checked config.json, and the commit that it is from where the Hub says so."""
+
+    config: Mapping[str, Any]
+    commit: str | None
+
+
+def hub_address() -> str | None:
+    """Where the Hub is, by the variables of its own client; None if it is not to be asked."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
+        return None
+    return os.environ.get("HF_ENDPOINT") or PUBLIC_HUB
+
+
+def read_config(reference: HubModel, address: str | None) -> HubConfig:
+    """The configuration of a model on the Hub at `address`, read within PATIENCE_SECONDS.
+
+    Raises:
+        ModelNotFoundError: the Hub has no such model, or shows it to nobody without a token.
+        GatedModelError: its owner grants access one by one.
+        HubUnavailableError: the Hub does not answer in time, or is not to be asked.
+        UnsafeModelError, UnsupportedModelError, CorruptModelError: see `guard.check_small_files`.
+    """
+    if address is None:
+        raise HubUnavailableError("The Hub is not asked here (HF_HUB_OFFLINE).")
+    # Id and revision match their patterns: neither can lead anywhere else.
+    url = f"{address.rstrip('/')}/{reference.id}/resolve/{reference.revision or 'main'}/config.json"
     try:
-        yield
-    except HubUnavailableError as error:
-        raise HubUnavailableError(error.message, advice=ADVICE) from error
+        content, commit = _fetch(url, reference)
+    except httpx2.HTTPError as error:
+        raise HubUnavailableError(f"The Hub could not be reached for {reference.id}.") from error
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_bytes(content)
+        return HubConfig(check_small_files(Path(folder)), commit)
+
+
+def _fetch(url: str, reference: HubModel) -> tuple[bytes, str | None]:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    content = bytearray()
+    with (
+        httpx2.Client(timeout=PATIENCE_SECONDS / 2, follow_redirects=True, max_redirects=3) as http,
+        http.stream("GET", url) as response,
+    ):
+        _check_status(response, reference)
+        for piece in response.iter_bytes(1 << 16):
+            content += piece
+            if len(content) > MAX_CONFIG_BYTES:
+                raise UnsafeModelError(f"config.json is larger than {MAX_CONFIG_BYTES} bytes.")
+            if time.monotonic() > deadline:
+                raise HubUnavailableError(f"The Hub takes too long for {reference.id}.")
+        return bytes(content), response.headers.get("x-repo-commit")
+
+
+def _check_status(response: httpx2.Response, reference: HubModel) -> None:
+    gated = response.headers.get("x-error-code") == "GatedRepo"
+    if gated or response.status_code == FORBIDDEN:
+        raise GatedModelError(f"{reference.id} is gated, and the service reads it without a token.")
+    if response.status_code in {UNAUTHORIZED, NOT_FOUND}:
+        raise ModelNotFoundError(f"The Hub has no {reference.id}, or shows it only to some.")
+    if response.status_code != OK:
+        raise HubUnavailableError(f"The Hub answered {response.status_code} for {reference.id}.")

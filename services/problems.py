@@ -13,7 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.exc import InterfaceError, OperationalError, TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 
-from ghosted_core.errors import DataError, GhostedError, InvalidSpecError, SourceError
+from ghosted_core.errors import (
+    DataError,
+    DataUnavailableError,
+    GhostedError,
+    HubUnavailableError,
+    InvalidSpecError,
+    SourceError,
+)
 from services.errors import (
     BadRequestError,
     DatabaseUnavailableError,
@@ -22,13 +29,11 @@ from services.errors import (
     RouteNotFoundError,
     ServiceError,
     UnauthenticatedError,
-    UnavailableError,
 )
 from services.request_log import REQUEST_ID, SCOPE_KEY
 
 MEDIA_TYPE = "application/problem+json"
 SHOWN_FLAWS = 20
-UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE.value
 # Where the error does not say itself when to try again.
 RETRY_AFTER_SECONDS = 5
 
@@ -74,9 +79,8 @@ def status_of(error: GhostedError) -> int:
     """The HTTP status that an error is answered with."""
     if isinstance(error, ServiceError):
         return error.status
-    if isinstance(error, SourceError | DataError) and error.retryable:
-        # Nothing is wrong with the request: the Hub does not answer.
-        return UNAVAILABLE
+    if isinstance(error, HubUnavailableError | DataUnavailableError):
+        return 503
     return 422 if isinstance(error, InvalidSpecError | SourceError | DataError) else 500
 
 
@@ -111,7 +115,7 @@ def _headers(error: GhostedError) -> dict[str, str]:
     if isinstance(error, UnauthenticatedError):
         return {"WWW-Authenticate": "Bearer"}
     stated = error.retry_after_seconds if isinstance(error, ServiceError) else None
-    if stated is None and not (isinstance(error, UnavailableError) or status_of(error) == UNAVAILABLE):
+    if stated is None and status_of(error) != HTTPStatus.SERVICE_UNAVAILABLE:
         return {}
     return {"Retry-After": str(stated or RETRY_AFTER_SECONDS)}
 

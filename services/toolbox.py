@@ -8,8 +8,8 @@ from ghosted_core.catalog import Catalog, builtin_catalog
 from services.artifacts.storage import ArtifactStore, open_store
 from services.config import Settings
 from services.db.sessions import Database, open_database
-from services.hub import HubDesk
 from services.limits import Limiter
+from services.pinning import HubDesk
 from services.sealing import SecretBox
 from services.telemetry import Tracing, open_tracing
 

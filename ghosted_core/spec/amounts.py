@@ -25,11 +25,24 @@ def _read_amount(value: Any) -> Any:
     raise ValueError("neither a number of layers above 0 nor a share of them like '25%'")
 
 
+# The same as a pattern: digits, or a share, that are not all 0.
+AMOUNT = (
+    r"^(?:0{0,8}[1-9][0-9]{0,8}"
+    r"|(?:0?[1-9]|[1-9][0-9])(?:\.[0-9]{1,6})?%"
+    r"|0{1,2}\.[0-9]{0,5}[1-9]%)$"
+)
+INDICES = r"^ *[0-9]{1,9}(?:-[0-9]{1,9})? *(?:, *[0-9]{1,9}(?:-[0-9]{1,9})? *)*$"
+
 LayerAmount = Annotated[
     int | str,
     BeforeValidator(_read_amount),
     WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": PERCENTAGE}]},
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "exclusiveMaximum": 10**9},
+                {"type": "string", "pattern": AMOUNT},
+            ]
+        },
     ),
 ]
 

@@ -1,8 +1,13 @@
 """What all parts of a spec have in common."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+# Numbers and switches are what JSON calls so: the text "5" is no number, and true is not 1.
+Integer = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(strict=True)]
+Switch = Annotated[bool, Field(strict=True)]
 
 
 class Frozen(BaseModel):

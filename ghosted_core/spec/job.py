@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, field_serializer, model_validator
 
 from ghosted_core.spec.amounts import LayerAmount, resolve_amount
-from ghosted_core.spec.base import Frozen
+from ghosted_core.spec.base import Frozen, Integer
 from ghosted_core.spec.recoveries import Ghosted, Recovery
 from ghosted_core.spec.references import CatalogText, ModelReference, TextReference
 from ghosted_core.spec.strategies import Explicit, Strategy, Streamline
@@ -23,10 +23,10 @@ class Calibration(Frozen):
     """
 
     dataset: TextReference = Field(default=CatalogText(alias=DEFAULT_TEXT))
-    sequences: int = Field(default=32, ge=1, le=65536)
-    sequence_length: int = Field(default=2048, ge=2, le=1_048_576)
-    held_out_sequences: int = Field(default=4, ge=0, le=65536)
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    sequences: Integer = Field(default=32, ge=1, le=65536)
+    sequence_length: Integer = Field(default=2048, ge=2, le=1_048_576)
+    held_out_sequences: Integer = Field(default=4, ge=0, le=65536)
+    seed: Integer = Field(default=0, ge=0, lt=2**63)
 
 
 class Evaluation(Frozen):
@@ -37,12 +37,12 @@ class Evaluation(Frozen):
     """
 
     dataset: TextReference | None = None
-    windows: int = Field(default=16, ge=1, le=65536)
-    sequence_length: int | None = Field(default=None, ge=2, le=1_048_576)
+    windows: Integer = Field(default=16, ge=1, le=65536)
+    sequence_length: Integer | None = Field(default=None, ge=2, le=1_048_576)
     prompts: tuple[Annotated[str, StringConstraints(min_length=1, max_length=2000)], ...] = Field(
         default=("The capital of France is", "Water boils when"), max_length=16
     )
-    new_tokens: int = Field(default=24, ge=1, le=512)
+    new_tokens: Integer = Field(default=24, ge=1, le=512)
 
 
 class JobSpec(Frozen):

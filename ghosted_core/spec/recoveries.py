@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ghosted_core.spec.base import Frozen, read_named
+from ghosted_core.spec.base import Frozen, Integer, Number, read_named
 
 Weighting = Literal["uniform", "skip_first", "inverse_norm"]
 RidgeScale = Literal["absolute", "relative"]
@@ -69,7 +69,7 @@ class ReplaceMe(Frozen):
     paper: ClassVar[str | None] = "arXiv:2505.02819"
 
     name: Literal["replace_me"] = "replace_me"
-    ridge: float = Field(default=1e-6, ge=0)
+    ridge: Number = Field(default=1e-6, ge=0)
     ridge_scale: RidgeScale = "absolute"
     weighting: Weighting = "uniform"
     products: Precision = "float64"
@@ -86,10 +86,10 @@ class ReplaceMeCosine(Frozen):
 
     name: Literal["replace_me_cosine"] = "replace_me_cosine"
     objective: Literal["published", "accurate"] = "published"
-    learning_rate: float = Field(default=1e-4, gt=0, le=1)
-    epochs: int = Field(default=10, ge=1, le=1000)
-    batch_tokens: int = Field(default=1024, ge=1, le=1_048_576)
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    learning_rate: Number = Field(default=1e-4, gt=0, le=1)
+    epochs: Integer = Field(default=10, ge=1, le=1000)
+    batch_tokens: Integer = Field(default=1024, ge=1, le=1_048_576)
+    seed: Integer = Field(default=0, ge=0, lt=2**63)
 
 
 class Ghosted(Frozen):
@@ -109,7 +109,7 @@ class Ghosted(Frozen):
     paper: ClassVar[str | None] = "arXiv:2605.15491"
 
     name: Literal["ghosted"] = "ghosted"
-    ridge: Annotated[float, Field(ge=0)] | Literal["auto"] = 1e-6
+    ridge: Annotated[Number, Field(ge=0)] | Literal["auto"] = 1e-6
     ridge_scale: RidgeScale = "absolute"
     solver: Literal["cholesky", "truncated"] = "cholesky"
     weighting: Weighting = "uniform"
@@ -126,9 +126,19 @@ class Ghosted(Frozen):
 AnyRecovery = (
     NoRecovery | PruneAndComp | LinearPatchDiag | LinearPatchRotate | ReplaceMe | ReplaceMeCosine | Ghosted
 )
+# Names that stand for a choice with its defaults.
+RecoveryName = Literal[
+    "none",
+    "prune_and_comp",
+    "linear_patch_diag",
+    "linear_patch_rotate",
+    "replace_me",
+    "replace_me_cosine",
+    "ghosted",
+]
 Recovery = Annotated[
     Annotated[AnyRecovery, Field(discriminator="name")],
-    BeforeValidator(read_named, json_schema_input_type=str | AnyRecovery),
+    BeforeValidator(read_named, json_schema_input_type=RecoveryName | AnyRecovery),
 ]
 RECOVERIES: tuple[type[AnyRecovery], ...] = (
     NoRecovery,

@@ -12,6 +12,10 @@ HUB_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$"
 ALIAS = r"^[a-z0-9][a-z0-9._-]{0,95}$"
 REVISION = r"^[A-Za-z0-9][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*$"
 
+# As users write them: owner/name, owner/name@revision or an alias.
+MODEL_TEXT = f"(?:{HUB_ID[:-1]}(?:@{REVISION[1:-1]})?$|{ALIAS})"
+ModelText = Annotated[str, Field(pattern=MODEL_TEXT)]
+
 Alias = Annotated[str, StringConstraints(pattern=ALIAS)]
 
 
@@ -49,7 +53,7 @@ def _read_model(value: Any) -> Any:
 
 ModelReference = Annotated[
     Annotated[HubModel | CatalogModel | LocalModel, Field(discriminator="kind")],
-    BeforeValidator(_read_model, json_schema_input_type=str | HubModel | CatalogModel | LocalModel),
+    BeforeValidator(_read_model, json_schema_input_type=ModelText | HubModel | CatalogModel | LocalModel),
 ]
 
 
@@ -95,7 +99,7 @@ def _read_text(value: Any) -> Any:
 TextReference = Annotated[
     Annotated[CatalogText | LocalText | UploadText, Field(discriminator="kind")],
     BeforeValidator(
-        _read_text, json_schema_input_type=str | UploadShort | CatalogText | LocalText | UploadText
+        _read_text, json_schema_input_type=Alias | UploadShort | CatalogText | LocalText | UploadText
     ),
 ]
 

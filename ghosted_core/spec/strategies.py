@@ -4,11 +4,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from ghosted_core.spec.amounts import read_indices
-from ghosted_core.spec.base import Frozen, read_named
+from ghosted_core.spec.amounts import INDICES, read_indices
+from ghosted_core.spec.base import Frozen, Integer, Switch, read_named
 
-Sequences = Annotated[int, Field(ge=1, le=65536)]
-SequenceLength = Annotated[int, Field(ge=2, le=1_048_576)]
+IndexText = Annotated[str, Field(pattern=INDICES)]
+Sequences = Annotated[Integer, Field(ge=1, le=65536)]
+SequenceLength = Annotated[Integer, Field(ge=2, le=1_048_576)]
 
 
 class Streamline(Frozen):
@@ -22,7 +23,7 @@ class Streamline(Frozen):
     paper: ClassVar[str | None] = "arXiv:2403.19135"
 
     name: Literal["streamline"] = "streamline"
-    keep_first: bool = True
+    keep_first: Switch = True
 
 
 class StreamlineChannel(Frozen):
@@ -91,7 +92,7 @@ class Taylor(Frozen):
     paper: ClassVar[str | None] = "arXiv:2402.02834"
 
     name: Literal["taylor"] = "taylor"
-    protect: bool = True
+    protect: Switch = True
     sequences: Sequences = 10
     sequence_length: SequenceLength = 128
 
@@ -106,7 +107,7 @@ class Magnitude(Frozen):
     paper: ClassVar[str | None] = "arXiv:2402.02834"
 
     name: Literal["magnitude"] = "magnitude"
-    protect: bool = True
+    protect: Switch = True
 
 
 class PerplexityWithout(Frozen):
@@ -120,7 +121,7 @@ class PerplexityWithout(Frozen):
     paper: ClassVar[str | None] = "arXiv:2402.02834"
 
     name: Literal["perplexity"] = "perplexity"
-    protect: bool = False
+    protect: Switch = False
     sequences: Sequences = 10
     sequence_length: SequenceLength = 128
 
@@ -150,7 +151,7 @@ class Reverse(Frozen):
     paper: ClassVar[str | None] = "arXiv:2403.17887"
 
     name: Literal["reverse"] = "reverse"
-    keep_last: bool = True
+    keep_last: Switch = True
 
 
 class Explicit(Frozen):
@@ -161,8 +162,10 @@ class Explicit(Frozen):
 
     name: Literal["explicit"] = "explicit"
     indices: Annotated[
-        tuple[Annotated[int, Field(ge=0)], ...],
-        BeforeValidator(read_indices, json_schema_input_type=str | list[int | str]),
+        tuple[Annotated[Integer, Field(ge=0)], ...],
+        BeforeValidator(
+            read_indices, json_schema_input_type=IndexText | list[Annotated[int, Field(ge=0)] | IndexText]
+        ),
     ] = Field(min_length=1)
 
     @field_validator("indices")
@@ -184,9 +187,22 @@ AnyStrategy = (
     | Reverse
     | Explicit
 )
+# Names that stand for a choice with its defaults; 'explicit' has none.
+StrategyName = Literal[
+    "streamline",
+    "streamline_channel",
+    "shortgpt",
+    "shortgpt_channel",
+    "angular",
+    "taylor",
+    "magnitude",
+    "perplexity",
+    "sleb",
+    "reverse",
+]
 Strategy = Annotated[
     Annotated[AnyStrategy, Field(discriminator="name")],
-    BeforeValidator(read_named, json_schema_input_type=str | AnyStrategy),
+    BeforeValidator(read_named, json_schema_input_type=StrategyName | AnyStrategy),
 ]
 STRATEGIES: tuple[type[AnyStrategy], ...] = (
     Streamline,

@@ -3,12 +3,12 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Response
-from pydantic import AwareDatetime, StringConstraints
+from fastapi import APIRouter, Depends, Header, Query, Response
+from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 
 from ghosted_core.spec.references import HUB_ID
 from services.dependencies import CurrentViewer, ReadSession
-from services.jobs import changes, listing, repository, stream
+from services.jobs import changes, listing, repository, stream, validation
 from services.jobs.caching import tagged
 from services.jobs.listing import Filters
 from services.jobs.schemas import (
@@ -24,22 +24,25 @@ from services.jobs.schemas import (
 from services.jobs.showing import show, show_one
 from services.jobs.states import JobState
 from services.jobs.submissions import LABEL_NAME, LABEL_TEXT
+from services.parameters import check_rfc3339
 
 reading = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Limit = Annotated[int, Query(ge=1, le=100, description="The most items to answer with.")]
 IfNoneMatch = Annotated[
-    str | None, Header(description="An ETag that you have; 304 says that it still holds.", max_length=1024)
+    str | None,
+    Header(
+        alias="If-None-Match",
+        description="An ETag that you have; 304 says that it still holds.",
+        max_length=1024,
+    ),
 ]
 LabelFilter = Annotated[str, StringConstraints(pattern=f"^{LABEL_NAME}={LABEL_TEXT}$", max_length=320)]
+# Else a bare number would count as seconds since 1970.
+Moment = Annotated[AwareDatetime, BeforeValidator(check_rfc3339)]
 ModelFilter = Annotated[str, StringConstraints(pattern=f"{HUB_ID}|^[a-z0-9][a-z0-9._-]{{0,95}}$")]
 
 
-@reading.get("")
-def list_jobs(
-    session: ReadSession,
-    viewer: CurrentViewer,
-    limit: Limit = 20,
-    after: Annotated[UUID | None, Query(description="The `next_after` of the page before.")] = None,
+def _filters(
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
     model: Annotated[
         ModelFilter | None, Query(description="Only jobs of this Hub repository or alias.")
@@ -49,15 +52,25 @@ def list_jobs(
         Query(max_length=8, description="Only jobs with this label, as `name=text`; all of several."),
     ] = None,
     created_from: Annotated[
-        AwareDatetime | None, Query(description="Only jobs submitted at this time or later.")
+        Moment | None, Query(description="Only jobs submitted at this time or later.")
     ] = None,
     created_before: Annotated[
-        AwareDatetime | None, Query(description="Only jobs submitted before this time.")
+        Moment | None, Query(description="Only jobs submitted before this time.")
     ] = None,
+) -> Filters:
+    labels = dict(one.split("=", 1) for one in label or ())
+    return Filters(state, model, labels, created_from, created_before)
+
+
+@reading.get("")
+def list_jobs(
+    session: ReadSession,
+    viewer: CurrentViewer,
+    filters: Annotated[Filters, Depends(_filters)],
+    limit: Limit = 20,
+    after: Annotated[UUID | None, Query(description="The `next_after` of the page before.")] = None,
 ) -> JobPage:
     """Your jobs, newest first."""
-    labels = dict(one.split("=", 1) for one in label or ())
-    filters = Filters(state, model, labels, created_from, created_before)
     jobs = listing.list_newest(session, viewer, limit=limit + 1, after=after, filters=filters)
     shown = jobs[:limit]
     more = len(jobs) > limit
@@ -106,5 +119,5 @@ def list_metrics(job_id: UUID, session: ReadSession, viewer: CurrentViewer) -> M
 
 
 router = APIRouter()
-for _part in (reading, changes.router, stream.router):
+for _part in (reading, changes.router, validation.router, stream.router):
     router.include_router(_part)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, func, select, text
+from sqlalchemy import Boolean, ColumnElement, Select, func, literal_column, select
 
 from services.db.ids import uuid7
 from services.db.models import Job, JobEvent, JobMetric
@@ -62,7 +62,10 @@ def _conditions(filters: Filters) -> list[ColumnElement[bool]]:
         found.append(Job.model == filters.model)
     if filters.labels:
         # The second condition is what the index is restricted to: most jobs have no label.
-        found += [Job.labels.contains(dict(filters.labels)), text("labels <> '{}'::jsonb")]
+        found += [
+            Job.labels.contains(dict(filters.labels)),
+            literal_column("labels <> '{}'::jsonb", Boolean()),
+        ]
     if filters.created_from is not None:
         found += [
             Job.created_at >= filters.created_from,

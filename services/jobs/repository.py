@@ -12,10 +12,23 @@ from ghosted_core.spec import CatalogModel, HubModel, JobSpec
 from services.db.models import Artifact, Job
 from services.db.sessions import ReadSession, WriteSession
 from services.errors import JobFinishedError, JobNotFinishedError, JobNotFoundError
-from services.jobs.listing import list_events as list_events, list_metrics as list_metrics
+from services.jobs.listing import list_events, list_metrics
 from services.jobs.rows import append_event, change_with_event, move
 from services.jobs.states import FINAL_STATES, JobState
-from services.jobs.viewer import Viewer as Viewer
+from services.jobs.viewer import Viewer
+
+__all__ = [
+    "NewJob",
+    "Viewer",
+    "add",
+    "get",
+    "get_with_artifact",
+    "list_events",
+    "list_metrics",
+    "lock_finished",
+    "remove",
+    "request_cancel",
+]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from services.db.models import Job
 from services.db.sessions import WriteSession
 from services.errors import InvalidRequestError, LocalPathRefusedError, UnknownAliasError
 from services.jobs import repository
+from services.jobs.foresight import foresee
 from services.jobs.repository import NewJob
 from services.jobs.rows import add_wake_up
 from services.jobs.submissions import JobSubmission
@@ -61,6 +62,9 @@ def checked(
     """
     spec = submission.to_spec()
     check_spec(spec, tools.catalog)
+    if isinstance(spec.model, CatalogModel):
+        # What does not fit a model that is known here need not wait for a worker to say so.
+        foresee(spec, tools.catalog.configs.get(spec.model.alias, {}))
     deadline = deadline_seconds(submission.deadline_seconds, tools.settings)
     return NewJob(spec, deadline, viewer.owner_id, submission.labels, retry_of)
 

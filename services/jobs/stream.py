@@ -9,7 +9,8 @@ from uuid import UUID
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.sse import EventSourceResponse, format_sse_event
+from fastapi.responses import StreamingResponse
+from fastapi.sse import format_sse_event
 
 from services.db.sessions import Database
 from services.dependencies import CurrentViewer, Tools
@@ -27,6 +28,13 @@ HEADERS = {
     # nginx would hold the events back until its buffer is full.
     "X-Accel-Buffering": "no",
 }
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events. FastAPI's own class takes generators only, which cannot answer 204."""
+
+    media_type = "text/event-stream"
+
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -126,14 +134,20 @@ def _start(tools: Tools, viewer: CurrentViewer, job_id: UUID) -> JobRead:
         return show_one(session, repository.get(session, viewer, job_id))
 
 
-@router.get("/{job_id}/events/stream", response_class=EventSourceResponse)
+@router.get("/{job_id}/events/stream", response_class=EventStream)
 async def stream_events(
     job_id: UUID,
     tools: Tools,
     start: Annotated[JobRead, Depends(_start)],
     feed: Annotated[Feed, Depends(_feed)],
     last_event_id: Annotated[
-        int | None, Header(ge=0, le=LARGEST_NUMBER, description="As `after`; browsers send it on return.")
+        int | None,
+        Header(
+            alias="Last-Event-ID",
+            ge=0,
+            le=LARGEST_NUMBER,
+            description="As `after`; browsers send it on return.",
+        ),
     ] = None,
     after: Annotated[int, Query(ge=0, le=LARGEST_NUMBER, description="The last number already seen.")] = 0,
 ) -> Response:
@@ -147,4 +161,4 @@ async def stream_events(
     if start.done and seen >= start.event_count:
         return Response(status_code=NO_CONTENT)
     watching = Watching(tools.database, feed, job_id, start, seen)
-    return EventSourceResponse(watching.messages(), headers=HEADERS)
+    return EventStream(watching.messages(), headers=HEADERS)

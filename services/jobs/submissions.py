@@ -16,6 +16,7 @@ from ghosted_core.spec import (
     Recovery,
     Strategy,
 )
+from ghosted_core.spec.base import Integer
 from services.db.models import Job
 
 LABEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}"
@@ -35,7 +36,7 @@ class JobSubmission(JobSpec):
     labels: Labels = Field(
         default={}, max_length=32, description="Names and texts of your own, given back as they are."
     )
-    deadline_seconds: int | None = Field(
+    deadline_seconds: Integer | None = Field(
         default=None, ge=1, description="How long the job may run; the operator sets default and limit."
     )
 
@@ -57,7 +58,7 @@ class JobEdits(Frozen):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
     labels: Annotated[Labels, Field(max_length=32)] | None = None
-    deadline_seconds: int | None = Field(default=None, ge=1)
+    deadline_seconds: Integer | None = Field(default=None, ge=1)
 
 
 def edited(job: Job, edits: JobEdits) -> JobSubmission:

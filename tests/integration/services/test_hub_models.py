@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from ghosted_core.errors import HubUnavailableError
 from ghosted_core.spec import JobSpec
 from services.config import Settings
-from services.hub import MOST_AT_ONCE, HubDesk
+from services.pinning import MOST_AT_ONCE, HubDesk
 from tests.hub_double import ENTITLED, Hub, Repository, running_hub
 from tests.integration.services.conftest import serve
 from tests.integration.services.helpers import Server
