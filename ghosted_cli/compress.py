@@ -100,8 +100,15 @@ def run(spec: JobSpec, *, out: Path, cache: Path, device: str, as_json: bool) ->
     from ghosted_core.device import memory_faults_named, pick_device
     from ghosted_core.pipeline import RunOptions, compress as run_pipeline
     from ghosted_core.recorder import MemoryRecorder, TeeRecorder
+    from ghosted_core.stage_cache import FolderStageCache
 
-    options = RunOptions(out=out.expanduser(), cache=cache, device=pick_device(device), hub_token=get_token())
+    options = RunOptions(
+        out=out.expanduser(),
+        cache=cache,
+        device=pick_device(device),
+        hub_token=get_token(),
+        stages=FolderStageCache(cache / "stages"),
+    )
     memory = MemoryRecorder()
     with progress_recorder(sys.stderr) as progress, memory_faults_named(options.device):
         result = run_pipeline(spec, options, TeeRecorder((progress, memory)))

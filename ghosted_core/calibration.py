@@ -1,7 +1,7 @@
 """From a plan to repairs: calibration text goes through the model once, and every cut is fitted."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -22,17 +22,26 @@ from ghosted_core.recovery import (
 )
 from ghosted_core.sequential import fit_sequentially
 from ghosted_core.spec import Recovery
+from ghosted_core.stage_cache.keeping import Keeping
+from ghosted_core.stage_cache.repairs import keep_repairs, question_of, recall_repairs
+from ghosted_core.stage_cache.statistics import (
+    Asked,
+    keep_statistics,
+    recall_statistics,
+    say_what_is_known,
+)
 from ghosted_core.statistics import BoundaryStatistics, Feature, StatisticsRequest, token_weights
 from ghosted_core.texts import Texts
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """The model and text of a job, and a folder for what does not fit into memory."""
+    """The model and text of a job, a folder for what does not fit into memory, and what is known."""
 
     model: PreTrainedModel
     texts: Texts
     scratch: Path
+    keeping: Keeping = field(default_factory=Keeping.nothing)
 
     @property
     def stream(self) -> ResidualStream:
@@ -60,32 +69,74 @@ def repair(
     solver = solver_for(recovery)
     if solver is None:
         return []
+    if isinstance(solver, RecoverySolver) and not (solver.sequential and len(plan.boundaries) > 1):
+        return _solve(solver, job, plan, recorder, meter)
+    question = question_of(recovery, plan, job.texts)
+    known = recall_repairs(job.keeping, question, job.model.device)
+    if known is not None:
+        with stage(Stage.CALIBRATE, recorder, meter, total=job.tokens) as scope:
+            scope.advance(job.tokens)
+        return known
     if isinstance(solver, RecoveryTrainer):
-        return _train(solver, job, plan, recorder, meter)
-    if solver.sequential and len(plan.boundaries) > 1:
-        total = job.tokens * len(plan.boundaries)
-        # Fitting and running alternate here: both count as calibration.
-        with stage(Stage.CALIBRATE, recorder, meter, total=total) as scope:
-            return fit_sequentially(solver, job.model, job.texts, plan, job.scratch, scope)
-    return _solve(solver, job, plan, recorder, meter)
+        outcomes = _train(solver, job, plan, recorder, meter)
+    else:
+        outcomes = _fit_sequentially(solver, job, plan, recorder, meter)
+    keep_repairs(job.keeping, question, outcomes)
+    return outcomes
+
+
+def _fit_sequentially(
+    solver: RecoverySolver, job: Calibrated, plan: PruningPlan, recorder: Recorder, meter: Meter
+) -> list[Outcome]:
+    total = job.tokens * len(plan.boundaries)
+    # Fitting and running alternate here: both count as calibration.
+    with stage(Stage.CALIBRATE, recorder, meter, total=total) as scope:
+        return fit_sequentially(solver, job.model, job.texts, plan, job.scratch, scope)
 
 
 def _solve(
     solver: RecoverySolver, job: Calibrated, plan: PruningPlan, recorder: Recorder, meter: Meter
 ) -> list[Outcome]:
     with stage(Stage.CALIBRATE, recorder, meter, total=job.tokens) as scope:
-        fit, held_out = (
-            gather_statistics(
-                job.stream, plan, solver.request, solver.weighting, scope.track(batches(windows))
-            )
-            for windows in (job.texts.calibration, job.texts.held_out)
-        )
+        fit, held_out = _statistics(solver, job, plan, scope)
     with stage(Stage.SOLVE, recorder, meter, unit="boundaries", total=len(plan.boundaries)) as scope:
         outcomes = []
         for boundary in plan.boundaries:
             outcomes.append(solver.solve(boundary, fit[boundary], held_out[boundary]))
             scope.advance(1)
     return outcomes
+
+
+Statistics = dict[Boundary, BoundaryStatistics]
+
+
+def _statistics(
+    solver: RecoverySolver, job: Calibrated, plan: PruningPlan, scope: StageScope
+) -> tuple[Statistics, Statistics]:
+    """The sums to fit on and those to test on, of every boundary; those of an earlier run are taken over."""
+    asked = [Asked.by(solver, windows) for windows in (job.texts.calibration, job.texts.held_out)]
+    known = [recall_statistics(job.keeping, plan.boundaries, one, job.model.device) for one in asked]
+    say_what_is_known(job.keeping, min(len(one) for one in known), len(plan.boundaries))
+    fit, held_out = (_complete(found, job, plan, one, scope) for found, one in zip(known, asked, strict=True))
+    return fit, held_out
+
+
+def _complete(
+    known: Statistics, job: Calibrated, plan: PruningPlan, asked: Asked, scope: StageScope
+) -> Statistics:
+    missing = tuple(boundary for boundary in plan.boundaries if boundary not in known)
+    if not missing:
+        scope.advance(asked.windows.tokens.numel())
+        return known
+    found = gather_statistics(
+        job.stream,
+        replace(plan, boundaries=missing),
+        asked.request,
+        asked.weighting,
+        scope.track(batches(asked.windows)),
+    )
+    keep_statistics(job.keeping, found, asked)
+    return known | found
 
 
 def gather_statistics(

@@ -1,5 +1,6 @@
 """One job, from a model to a patched checkpoint. The command line and the worker both run this."""
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ghosted_core.checkpoint.write import require_free, require_space, unique_te
 from ghosted_core.criteria import criterion_for, plan_of
 from ghosted_core.data import Windows, batches
 from ghosted_core.describe import describe
-from ghosted_core.errors import InvalidSpecError
+from ghosted_core.errors import InvalidSpecError, NonFiniteError
 from ghosted_core.evaluate.generation import continuations
 from ghosted_core.evaluate.perplexity import Perplexity, perplexities
 from ghosted_core.meter import ProcessMeter
@@ -32,6 +33,10 @@ from ghosted_core.recovery.folding import folded_tensors
 from ghosted_core.room import require_room
 from ghosted_core.scoring import score_layers
 from ghosted_core.spec import JobSpec
+from ghosted_core.stage_cache import NoStageCache, StageCache
+from ghosted_core.stage_cache.keeping import Keeping
+from ghosted_core.stage_cache.keys import circumstances
+from ghosted_core.stage_cache.scores import recalled
 from ghosted_core.texts import Texts, read_texts
 
 
@@ -40,7 +45,7 @@ class RunOptions:
     """What a run needs to know and the result does not depend on.
 
     `scratch` is where repairs keep activations that do not fit into memory, and clean up afterwards;
-    None: beside `out`.
+    None: beside `out`. `stages` is where a run finds what earlier ones found, and leaves its own.
     """
 
     out: Path
@@ -49,6 +54,7 @@ class RunOptions:
     device: str = "cpu"
     hub_token: str | None = field(default=None, repr=False)
     catalog: Catalog = field(default_factory=builtin_catalog)
+    stages: StageCache = field(default_factory=NoStageCache)
 
 
 @dataclass(frozen=True)
@@ -99,17 +105,19 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
     meter = ProcessMeter(torch.device(options.device))
     with stage(Stage.LOAD, recorder, meter, unit="steps", total=3) as scope:
         loaded = _load(spec, options, recorder, scope)
-    scores = score_layers(spec, loaded.model, loaded.texts.calibration, recorder, meter)
+    keeping = Keeping(options.stages, circumstances(loaded.source, loaded.model), recorder)
+    scores = score_layers(spec, loaded.model, loaded.texts.calibration, recorder, meter, recalled(keeping))
     plan = plan_of(scores, loaded.stream.layer_count)
     recorder.record(Logged(f"removing layers {list(plan.removed)}"))
     check_applicable(spec.recovery, loaded.family, plan)
-    job = Calibrated(loaded.model, loaded.texts, options.scratch or options.out.parent)
+    job = Calibrated(loaded.model, loaded.texts, options.scratch or options.out.parent, keeping)
     outcomes = repair(spec.recovery, job, plan, recorder, meter)
     with stage(Stage.PATCH, recorder, meter, unit="steps", total=1) as scope:
         variants = _variants(loaded, plan, outcomes)
         require_space(options.out, _weight_bytes(variants["repaired"]))
         scope.advance(1)
     measured = _evaluate(spec, loaded, variants, recorder, meter)
+    require_finite(measured)
     with stage(Stage.SAVE, recorder, meter, unit="steps", total=1) as scope:
         manifest = report.manifest(spec, loaded, scores, plan, outcomes, variants["repaired"], measured)
         manifest = write_checkpoint(variants["repaired"], loaded.source, manifest, options.out)
@@ -212,6 +220,18 @@ def _evaluate(
                 model, loaded.tokenizer, spec.evaluation.prompts, spec.evaluation.new_tokens
             )
     return measured
+
+
+def require_finite(measured: Measured) -> None:
+    """Return if every perplexity is a number: a model that has none is no result.
+
+    Raises:
+        NonFiniteError: one is not; the message names the metric.
+    """
+    for name, found in measured.perplexities.items():
+        for metric, value in (("nll", found.nll), ("perplexity", found.value)):
+            if not math.isfinite(value):
+                raise NonFiniteError(f"The metric {metric}_{name} is {value}, so this model is of no use.")
 
 
 def _is_repeat(name: str, variants: dict[str, PreTrainedModel]) -> bool:

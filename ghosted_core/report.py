@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from ghosted_core.checkpoint.manifest import Manifest, PlanRecord, SourceRecord, probe
 from ghosted_core.criteria import LayerScores
+from ghosted_core.model.kinds import layer_kinds
 from ghosted_core.plan import PruningPlan
 from ghosted_core.recovery import Outcome
 from ghosted_core.spec import JobSpec
@@ -31,6 +32,7 @@ def manifest(
 ) -> Manifest:
     """Everything but the files, which the writer adds."""
     texts = loaded.texts
+    kinds = layer_kinds(loaded.model, loaded.family)
     public = spec.public()
     return Manifest(
         spec=public,
@@ -43,6 +45,7 @@ def manifest(
             scores=asdict(scores),
         ),
         operators=tuple(getattr(model.config, "ghosted_operators", ())),
+        layer_kinds=tuple(kinds[index] for index in plan.kept),
         fits=tuple(asdict(outcome.report) for outcome in outcomes),
         calibration=texts.calibration.description,
         evaluation=texts.evaluation.description if texts.evaluation is not None else None,

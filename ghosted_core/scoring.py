@@ -1,6 +1,7 @@
 """Gathers what a criterion has to see of the model, and lets it choose."""
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from transformers import PreTrainedModel
@@ -61,8 +62,24 @@ class Gathering:
     gather: Callable[[Subject, StageScope], Findings]
 
 
+# Findings for as long as the criterion looks at them: gathered, or known from before.
+Recall = Callable[[Gathering, Subject, StageScope], AbstractContextManager[Findings]]
+
+
+def gather_anew(
+    gathering: Gathering, subject: Subject, scope: StageScope
+) -> AbstractContextManager[Findings]:
+    """The findings, with nothing known from before and nothing left for later."""
+    return nullcontext(gathering.gather(subject, scope))
+
+
 def score_layers(
-    spec: JobSpec, model: PreTrainedModel, calibration: Windows, recorder: Recorder, meter: Meter
+    spec: JobSpec,
+    model: PreTrainedModel,
+    calibration: Windows,
+    recorder: Recorder,
+    meter: Meter,
+    recall: Recall = gather_anew,
 ) -> LayerScores:
     """The layers to remove and why, after one look at the model at most as long as the criterion needs.
 
@@ -81,8 +98,11 @@ def score_layers(
     subject = Subject(model, _looked_at(spec, calibration), criterion, count)
     gathering = GATHERINGS[criterion.evidence]
     total = gathering.total(subject)
-    with stage(Stage.SCORE, recorder, meter, unit=gathering.unit, total=total) as scope:
-        scores = criterion.choose(count, layer_count, gathering.gather(subject, scope))
+    with (
+        stage(Stage.SCORE, recorder, meter, unit=gathering.unit, total=total) as scope,
+        recall(gathering, subject, scope) as findings,
+    ):
+        scores = criterion.choose(count, layer_count, findings)
     if criterion.evidence is Evidence.WEIGHTS:
         return scores
     sequences, length = subject.windows.tokens.shape

@@ -68,17 +68,10 @@ def save_statistics(path: Path, statistics: Mapping[Boundary, BoundaryStatistics
 
     The file appears whole or not at all.
     """
-    tensors = {
-        f"{boundary.start}.{kind}.{index}": totals[pair].cpu().contiguous()
-        for boundary, sums in statistics.items()
-        for kind, pairs, totals in _kinds(sums)
-        for index, pair in enumerate(pairs)
-        if pair in totals
-    }
-    header = _Header(format=1, boundaries=tuple(_describe(b, sums) for b, sums in statistics.items()))
+    tensors, header = pack_statistics(statistics)
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
-        save_file(tensors, partial, metadata={HEADER: header.model_dump_json()})
+        save_file(tensors, partial, metadata={HEADER: header})
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -92,13 +85,41 @@ def load_statistics(path: Path) -> dict[Boundary, BoundaryStatistics]:
     """
     try:
         with safe_open(path, framework="pt") as file:
-            header = _Header.model_validate_json((file.metadata() or {}).get(HEADER, ""))
+            header = (file.metadata() or {}).get(HEADER, "")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (OSError, SafetensorError, ValidationError) as error:
+    except (OSError, SafetensorError) as error:
         raise DataError(f"'{path.name}' is not a file of statistics ({type(error).__name__}).") from error
-    found = {Boundary(part.start, part.stop): _read(part, tensors) for part in header.boundaries}
+    return unpack_statistics(tensors, header, name=path.name)
+
+
+def pack_statistics(statistics: Mapping[Boundary, BoundaryStatistics]) -> tuple[dict[str, Tensor], str]:
+    """The sums as tensors by name, on the CPU, and as JSON text what they are."""
+    tensors = {
+        f"{boundary.start}.{kind}.{index}": totals[pair].cpu().contiguous()
+        for boundary, sums in statistics.items()
+        for kind, pairs, totals in _kinds(sums)
+        for index, pair in enumerate(pairs)
+        if pair in totals
+    }
+    header = _Header(format=1, boundaries=tuple(_describe(b, sums) for b, sums in statistics.items()))
+    return tensors, header.model_dump_json()
+
+
+def unpack_statistics(
+    tensors: Mapping[str, Tensor], header: str, *, name: str
+) -> dict[Boundary, BoundaryStatistics]:
+    """What `pack_statistics` was given, bit for bit, where the tensors are; `name` is for the error.
+
+    Raises:
+        DataError: these are not statistics, or not all of them.
+    """
+    try:
+        parts = _Header.model_validate_json(header).boundaries
+    except ValidationError as error:
+        raise DataError(f"'{name}' is not a file of statistics ({type(error).__name__}).") from error
+    found = {Boundary(part.start, part.stop): _read(part, tensors) for part in parts}
     for sums in found.values():
-        _check(path, sums)
+        _check(name, sums)
     return found
 
 
@@ -157,10 +178,10 @@ def _pairs(pairs: tuple[tuple[_Combination, _Combination], ...]) -> tuple[Pair, 
     return tuple((left.read(), right.read()) for left, right in pairs)
 
 
-def _check(path: Path, sums: BoundaryStatistics) -> None:
+def _check(name: str, sums: BoundaryStatistics) -> None:
     complete = all(pair in totals for _, pairs, totals in _kinds(sums) for pair in pairs)
     if sums.windows and not complete:
-        raise DataError(f"'{path.name}' lacks sums that it should hold.")
+        raise DataError(f"'{name}' lacks sums that it should hold.")
     wide = all(t.dtype == torch.float64 for _, _, totals in _kinds(sums) for t in totals.values())
     if not wide:
-        raise DataError(f"'{path.name}' holds sums that are not float64.")
+        raise DataError(f"'{name}' holds sums that are not float64.")

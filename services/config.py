@@ -31,10 +31,12 @@ class DatabaseSettings(BaseSettings):
         return _of_scheme(value, DATABASE_SCHEMES)
 
 
-class Settings(DatabaseSettings):
-    """Every setting of the API, the outbox and the workers; docs/settings.md has a line for each."""
+class StoreSettings(BaseSettings):
+    """Where the object store is, and how it is used; all that a transfer needs to know."""
 
-    redis_url: SecretStr = Field(description="Redis or Valkey that carries the wake-ups, as redis://host/0.")
+    model_config = SettingsConfigDict(
+        env_prefix="GHOSTED_", frozen=True, extra="ignore", hide_input_in_errors=True
+    )
 
     s3_endpoint: str | None = Field(
         default=None, description="Object store as the services reach it; empty for AWS."
@@ -50,12 +52,33 @@ class Settings(DatabaseSettings):
         default="when_required",
         description="When boto3 adds its own checksums; many stores other than AWS refuse them.",
     )
+    s3_part_bytes: int = Field(
+        default=32 * 2**20,
+        ge=5 * 2**20,
+        le=5 * 2**30,
+        description="Files longer than this travel in parts of this length; only lost parts are sent again.",
+    )
+    s3_answer_seconds: Seconds = Field(
+        default=60, description="How long the object store may take for one answer of a transfer."
+    )
+    s3_patience_seconds: Seconds = Field(
+        default=300, description="How long a transfer outlasts a store that fails before its attempt fails."
+    )
+    s3_unfinished_days: int = Field(
+        default=3, ge=1, description="When the store itself drops unfinished uploads, where it can do that."
+    )
+
+
+class Settings(StoreSettings, DatabaseSettings):
+    """Every setting of the API, the outbox and the workers; docs/settings.md has a line for each."""
+
+    redis_url: SecretStr = Field(description="Redis or Valkey that carries the wake-ups, as redis://host/0.")
 
     lease_seconds: WholeSeconds = Field(
-        default=45, description="A worker that is silent for this long has lost its job."
+        default=30, description="A worker that is silent for this long has lost its job."
     )
-    heartbeat_seconds: Seconds = Field(default=10, description="How often a worker renews its lease.")
-    sweep_seconds: Seconds = Field(default=15, description="How often lost jobs are looked for.")
+    heartbeat_seconds: Seconds = Field(default=5, description="How often a worker renews its lease.")
+    sweep_seconds: Seconds = Field(default=5, description="How often lost jobs are looked for.")
     relay_seconds: Seconds = Field(default=0.5, description="How often unsent wake-ups are looked for.")
     republish_seconds: WholeSeconds = Field(
         default=60, description="A wake-up that nobody followed for this long is sent again."
@@ -72,6 +95,9 @@ class Settings(DatabaseSettings):
         default=24 * 3600, gt=0, le=10**9, description="The longest deadline that a job may ask for."
     )
     artifact_days: int = Field(default=30, ge=1, description="How long an artifact is kept.")
+    stage_days: int = Field(
+        default=14, ge=1, description="How long what finished stages found is kept for later jobs."
+    )
     link_seconds: int = Field(
         default=3600, ge=1, le=3600, description="How long a download link works; an hour at most."
     )

@@ -31,6 +31,7 @@ GhostedError
 │       ├── DatabaseUnavailableError
 │       ├── BrokerUnavailableError
 │       └── StorageUnavailableError
+│           └── StorageRefusedError
 ├── WorkerLostError               every attempt lost its worker
 ├── DeadlineExceededError         the job ran longer than it may
 ├── LeaseLostError                another attempt owns the job
@@ -286,6 +287,10 @@ class StorageUnavailableError(UnavailableError):
     """The object store does not answer or refuses the request."""
 
     code = "storage_unavailable"
+
+
+class StorageRefusedError(StorageUnavailableError):
+    """The object store says no to this request, now and later: no such thing, or no right to it."""
 
 
 class WorkerLostError(GhostedError):

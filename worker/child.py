@@ -11,20 +11,54 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Protocol, Self
 
-from ghosted_core.recorder import Event
 from services.leash import leashed
 from worker.errors import RunnerCrashedError
-from worker.protocol import LINE_LIMIT_BYTES, Ended, Fault, Message, Result, read_line
+from worker.protocol import (
+    LINE_LIMIT_BYTES,
+    Answer,
+    Ended,
+    Fault,
+    Message,
+    Offered,
+    Result,
+    Said,
+    Wanted,
+    read_line,
+)
 
 POLL_SECONDS = 0.02
 
 
-class Child:
-    """`python -m MODULE` with a request on stdin. As a context it leaves no process of the group behind.
+class Stages(Protocol):
+    """What stages found, by keys; files are exchanged through a folder that both sides know."""
 
-    It dies with the thread that starts it.
+    def fetch(self, key: str) -> bool:
+        """Whether what was kept under `key` now lies in the folder."""
+
+    def take(self, key: str) -> None:
+        """What lies in the folder under `key` is kept, if it can be."""
+
+
+class NothingKept:
+    """Knows nothing and takes nothing."""
+
+    def fetch(self, _key: str) -> bool:
+        """No."""
+        return False
+
+    def take(self, _key: str) -> None:
+        """Do nothing."""
+
+
+NOTHING_KEPT = NothingKept()
+
+
+class Child:
+    """`python -m MODULE`, which gets `request` once it is listened to.
+
+    As a context it leaves no process of the group behind. It dies with the thread that starts it.
     """
 
     def __init__(
@@ -39,6 +73,7 @@ class Child:
     ) -> None:
         self._stop_seconds = stop_seconds
         self._lock = threading.Lock()
+        self._request = request
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 # -P: the working folder holds a stranger's files and must not be imported from.
@@ -50,11 +85,6 @@ class Child:
                 stderr=output,
                 start_new_session=True,
             )
-        # A thread, because a request longer than the pipe is waits for the process to read.
-        self._feeder = threading.Thread(
-            target=self._feed, args=(request.model_dump_json().encode(),), daemon=True
-        )
-        self._feeder.start()
 
     def __enter__(self) -> Self:
         return self
@@ -63,27 +93,23 @@ class Child:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        self._pipe.close()
-        self._feeder.join()
-
-    def _feed(self, request: bytes) -> None:
-        # A pipe and not a file: what was read from it is gone, and the request may hold a token.
-        if self._process.stdin is None:
-            raise RunnerCrashedError("the job's process has no pipe to read from")
-        with suppress(BrokenPipeError), self._process.stdin as pipe:
-            pipe.write(request)
+        for pipe in (self._pipe, self._answers):
+            # What was not flushed has no reader any more.
+            with suppress(BrokenPipeError):
+                pipe.close()
 
     @property
     def pid(self) -> int:
         """The process number, which is that of the group."""
         return self._process.pid
 
-    def listen(self, on_event: Callable[[Event], None]) -> Ended:
-        """Hand on each event until the process ends; how it ended.
+    def listen(self, on_event: Callable[[Said], None], stages: Stages = NOTHING_KEPT) -> Ended:
+        """Hand on each event and answer from `stages` until the process ends; how it ended.
 
         Raises:
             RunnerCrashedError: it wrote something that is not of the protocol.
         """
+        self._send(self._request)
         last: Result | Fault | None = None
         while line := self._pipe.readline(LINE_LIMIT_BYTES):
             if not line.endswith(b"\n"):
@@ -91,6 +117,10 @@ class Child:
             said = read_line(line)
             if isinstance(said, Result | Fault):
                 last = said
+            elif isinstance(said, Wanted):
+                self._send(Answer(found=stages.fetch(said.wanted)))
+            elif isinstance(said, Offered):
+                stages.take(said.offered)
             else:
                 on_event(said)
         return Ended(last, self._finish())
@@ -102,6 +132,12 @@ class Child:
                 self._signal(signal.SIGTERM)
                 self._wait_exited(self._stop_seconds)
                 self._reap()
+
+    def _send(self, message: Message) -> None:
+        """One line to the process; lost if it has ended, which its own pipe will tell."""
+        with suppress(BrokenPipeError):
+            self._answers.write(message.model_dump_json().encode() + b"\n")
+            self._answers.flush()
 
     def _finish(self) -> int:
         """The exit code once the process has ended by itself or was stopped."""
@@ -136,6 +172,14 @@ class Child:
 
     @property
     def _pipe(self) -> IO[bytes]:
-        if self._process.stdout is None:
-            raise RunnerCrashedError("the job's process has no pipe")
-        return self._process.stdout
+        return _there(self._process.stdout)
+
+    @property
+    def _answers(self) -> IO[bytes]:
+        return _there(self._process.stdin)
+
+
+def _there(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise RunnerCrashedError("the job's process has no pipe")
+    return pipe

@@ -26,6 +26,12 @@ class WorkerSettings(Settings):
         default=10, description="How long a job's process has to end by itself before it is killed."
     )
 
+    stage_bytes: int = Field(
+        default=4 << 30,
+        ge=0,
+        description="How much a job may take over from earlier ones, and leave for later ones; 0: nothing.",
+    )
+
 
 def load_worker_settings() -> WorkerSettings:
     """The settings of this process's environment.

@@ -1,11 +1,30 @@
-"""How an attempt that brought no result is written down."""
+"""How an attempt ends is written down. A cancellation that was accepted before always wins."""
 
+from services.db.sessions import WriteSession
 from services.errors import DeadlineExceededError, LeaseLostError
-from services.jobs import attempts
+from services.jobs import attempts, orders
+from services.jobs.attempts import Fence, NewArtifact
+from services.jobs.excuses import GIVEN_BACK
 from services.jobs.failures import Failure, RetryPolicy, failure_of
 from worker.config import WorkerSettings
-from worker.errors import StopReason
+from worker.errors import StoppedError, StopReason
 from worker.ledger import Ledger
+
+
+def conclude_succeeded(ledger: Ledger, artifact: NewArtifact) -> None:
+    """The job has succeeded and owns the artifact.
+
+    Raises:
+        StoppedError: it was cancelled before.
+        LeaseLostError: another attempt owns the job.
+    """
+
+    def finish(session: WriteSession, fence: Fence) -> None:
+        if orders.lock_and_look(session, fence):
+            raise StoppedError(StopReason.CANCELLED)
+        attempts.finish_succeeded(session, fence, artifact)
+
+    ledger.write(finish)
 
 
 def conclude(ledger: Ledger, failure: Failure, settings: WorkerSettings) -> None:
@@ -14,15 +33,17 @@ def conclude(ledger: Ledger, failure: Failure, settings: WorkerSettings) -> None
     Raises:
         LeaseLostError: another attempt owns the job.
     """
-    if not failure.retryable:
-        ledger.write(lambda session, fence: attempts.finish_failed(session, fence, failure))
-        return
     policy = RetryPolicy(settings.max_attempts, settings.retry_delay_seconds)
-    ledger.write(
-        lambda session, fence: attempts.end_lost_attempt(
-            session, fence, failure, policy, cancel_requested=False
-        )
-    )
+
+    def finish(session: WriteSession, fence: Fence) -> None:
+        if orders.lock_and_look(session, fence):
+            attempts.finish_cancelled(session, fence)
+        elif failure.retryable:
+            attempts.end_lost_attempt(session, fence, failure, policy, cancel_requested=False)
+        else:
+            attempts.finish_failed(session, fence, failure)
+
+    ledger.write(finish)
 
 
 def conclude_stopped(ledger: Ledger, reason: StopReason) -> None:
@@ -31,15 +52,19 @@ def conclude_stopped(ledger: Ledger, reason: StopReason) -> None:
     Raises:
         LeaseLostError: `reason` says so, or it turns out.
     """
-    if reason is StopReason.CANCELLED:
-        ledger.write(attempts.finish_cancelled)
-    elif reason is StopReason.DEADLINE:
-        late = DeadlineExceededError("the job ran longer than its deadline allows")
-        failure = failure_of(late, stage=ledger.stage)
-        ledger.write(lambda session, fence: attempts.finish_failed(session, fence, failure))
-    elif reason is StopReason.SHUTDOWN:
-        ledger.write(
-            lambda session, fence: attempts.requeue(session, fence, cause="worker_stopped", delay_seconds=0)
-        )
-    else:
+    if reason is StopReason.LEASE_LOST:
         raise LeaseLostError("another attempt may own the job")
+
+    def finish(session: WriteSession, fence: Fence) -> None:
+        if orders.lock_and_look(session, fence) or reason is StopReason.CANCELLED:
+            attempts.finish_cancelled(session, fence)
+        elif reason is StopReason.DEADLINE:
+            attempts.finish_failed(session, fence, _too_late(ledger.stage))
+        else:
+            attempts.requeue(session, fence, cause=GIVEN_BACK, delay_seconds=0)
+
+    ledger.write(finish)
+
+
+def _too_late(stage: str | None) -> Failure:
+    return failure_of(DeadlineExceededError("the job ran longer than its deadline allows"), stage=stage)

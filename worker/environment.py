@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import worker
+from services.config import StoreSettings
 
 # By name, not by exclusion: a credential that nobody thought of stays out.
 ALLOWED = frozenset(
@@ -63,6 +64,27 @@ def job_environment(outer: Mapping[str, str], scratch: Path) -> dict[str, str]:
         "PYTHONFAULTHANDLER": "1",
     }
     return kept | own
+
+
+def courier_environment(outer: Mapping[str, str], scratch: Path, settings: StoreSettings) -> dict[str, str]:
+    """The variables of the process that reaches the object store: those of a job's process and the store's.
+
+    A runner may have left files in the home that they share; none of them has a say here.
+    """
+    given = {name: outer[name] for name in ("AWS_CA_BUNDLE",) if name in outer}
+    shut = {
+        "PYTHONNOUSERSITE": "1",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    return job_environment(outer, scratch) | given | shut | _variables(settings)
+
+
+def _variables(settings: StoreSettings) -> dict[str, str]:
+    values = {name: getattr(settings, name) for name in StoreSettings.model_fields}
+    values["s3_secret_key"] = settings.s3_secret_key.get_secret_value()
+    return {f"GHOSTED_{name.upper()}": str(value) for name, value in values.items() if value is not None}
 
 
 def _import_paths(outer: Mapping[str, str]) -> list[str]:

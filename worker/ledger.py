@@ -1,15 +1,12 @@
 """What an attempt writes about itself, under its fence."""
 
-import logging
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy.exc import OperationalError
-
 from ghosted_core.recorder import (
-    Event,
     Logged,
     MetricMeasured,
     StageFinished,
@@ -17,62 +14,80 @@ from ghosted_core.recorder import (
     StageStarted,
 )
 from services.db.sessions import Database, WriteSession
-from services.errors import DatabaseUnavailableError
-from services.jobs import attempts
+from services.jobs import attempts, reporting
 from services.jobs.attempts import Fence
+from worker.patience import patiently
+from worker.protocol import Moved, Said
 from worker.stages import StageSpans
 
 T = TypeVar("T")
 
-# A database that restarts is back within these; a longer absence ends the attempt.
-RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 PROGRESS_SECONDS = 0.5
 LOG_LIMIT = 1000
 MESSAGE_LIMIT = 2000
 DETAIL_LIMIT = 128
 
-logger = logging.getLogger(__name__)
-
 
 class Ledger:
     """Writes an attempt's events; remembers the stage it is in.
 
-    `private` is a folder whose path users are not told.
+    `private` is a folder whose path users are not told; `patience_seconds` is how long a write waits for
+    a database that is away: the length of the lease, since after that the attempt is another's.
     """
 
-    def __init__(self, database: Database, fence: Fence, private: Path, spans: StageSpans) -> None:
+    def __init__(
+        self,
+        database: Database,
+        fence: Fence,
+        private: Path,
+        spans: StageSpans,
+        *,
+        patience_seconds: float = 30,
+    ) -> None:
         self._spans = spans
         self._database = database
         self._fence = fence
         self._private = private
+        self._patience_seconds = patience_seconds
+        self._last_number = 0
         self._progress_due = 0.0
+        self._begun = 0.0
+        self._moving = False
         self._logged = 0
         self._secrets: list[str] = []
         self.stage: str | None = None
 
     def write(self, action: Callable[[WriteSession, Fence], T]) -> T:
-        """What `action` returned, in a transaction that was committed.
+        """What `action` returned, in a transaction that was committed; it may have been, unheard, before.
 
         Raises:
             LeaseLostError: the attempt no longer owns the job.
             DatabaseUnavailableError: the database did not come back in time.
         """
-        for wait_seconds in (*RETRY_SECONDS, None):
-            try:
-                with self._database.write() as session:
-                    return action(session, self._fence)
-            except OperationalError as error:
-                if wait_seconds is None:
-                    raise DatabaseUnavailableError("the database does not answer") from error
-                time.sleep(wait_seconds)
-        raise DatabaseUnavailableError("the database does not answer")
+
+        def once() -> T:
+            with self._database.write() as session:
+                return action(session, self._fence)
+
+        return patiently(once, seconds=self._patience_seconds)
+
+    def _report(self, action: Callable[[WriteSession, Fence], int]) -> None:
+        """The job has one event more, and not two where the answer to the first commit was lost."""
+        tries = count()
+
+        def unless_there(session: WriteSession, fence: Fence) -> int:
+            there = next(tries) and reporting.number_after(session, fence, self._last_number)
+            return there or action(session, fence)
+
+        self._last_number = self.write(unless_there)
 
     def begin(self, stage: str, *, total: int | None = None, unit: str = "tokens") -> None:
         """The job is at the beginning of `stage`."""
         self.stage = stage
         self._spans.begin(stage)
+        self._begun = time.monotonic()
         self._progress_due = 0.0
-        self.write(
+        self._report(
             lambda session, fence: attempts.record_stage(session, fence, stage, total=total, unit=unit)
         )
 
@@ -89,7 +104,12 @@ class Ledger:
         payload = {"stage": stage, "seconds": seconds, "peak_memory_bytes": peak_memory_bytes}
         self._event("stage_finished", payload)
 
-    def record(self, event: Event) -> None:
+    def finish_stage(self) -> None:
+        """The stage that the job is in is over."""
+        if self.stage is not None:
+            self.finished(self.stage, time.monotonic() - self._begun)
+
+    def record(self, event: Said) -> None:
         """Write down what the runner said."""
         if isinstance(event, StageStarted):
             self.begin(event.stage, total=event.total, unit=event.unit[:32])
@@ -99,6 +119,8 @@ class Ledger:
             self.finished(event.stage, event.seconds, event.peak_memory_bytes)
         elif isinstance(event, MetricMeasured):
             self._metric(event)
+        elif isinstance(event, Moved):
+            self._moved(event)
         else:
             self._log(event)
 
@@ -116,9 +138,17 @@ class Ledger:
             text = text.replace(secret, "(hidden)")
         return text
 
+    def _moved(self, event: Moved) -> None:
+        if event.stage != self.stage:
+            if self._moving:
+                self.finish_stage()
+            self._moving = True
+            self.begin(event.stage, total=event.total, unit="bytes")
+        self.progress(event.stage, event.done)
+
     def _metric(self, event: MetricMeasured) -> None:
         name = event.name[:DETAIL_LIMIT]
-        self.write(
+        self._report(
             lambda session, fence: attempts.record_metric(session, fence, name, event.value, event.detail)
         )
 
@@ -128,4 +158,4 @@ class Ledger:
             self._event("log", {"level": event.level[:16], "message": self.public(event.message)})
 
     def _event(self, kind: str, payload: dict[str, object]) -> None:
-        self.write(lambda session, fence: attempts.record_event(session, fence, kind, payload))
+        self._report(lambda session, fence: attempts.record_event(session, fence, kind, payload))

@@ -1,6 +1,7 @@
 """How a job's process and its supervisor speak: one JSON request, then JSON lines, then an exit code.
 
-A line holds an event of the recorder, or as the last one `result` or `error`. Torch-free.
+A line holds an event of the recorder, a question or offer about what stages found, or as the last one
+`result` or `error`. Only a question has an answer, a line the other way. Torch-free.
 """
 
 import json
@@ -8,10 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter, ValidationError, field_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SecretStr,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    field_serializer,
+)
 
 from ghosted_core.errors import GhostedError
 from ghosted_core.recorder import (
@@ -26,10 +35,8 @@ from ghosted_core.spec import JobSpec
 from worker.errors import RunnerCrashedError
 
 LINE_LIMIT_BYTES = 1 << 20
-_EVENTS: Mapping[str, TypeAdapter[Any]] = {
-    kind.__name__: TypeAdapter(kind)
-    for kind in (StageStarted, StageProgressed, StageFinished, MetricMeasured, Logged)
-}
+STAGE_KEY = r"^[0-9a-f]{64}$"
+StageKey = Annotated[str, StringConstraints(pattern=STAGE_KEY)]
 
 
 class ExitCode(IntEnum):
@@ -53,6 +60,7 @@ class RunRequest(Message):
     out: Path
     cache: Path
     device: str
+    stages: Path
     # The user's own texts, by the ids of their uploads, as files in the job's folder.
     uploads: dict[UUID, Path] = {}
     # For the Hub and nobody else. It crosses the pipe in the clear, and shows in no representation.
@@ -68,6 +76,24 @@ class VerifyRequest(Message):
 
     folder: Path
     device: str
+
+
+class Wanted(Message):
+    """What an earlier run kept under this key is asked for."""
+
+    wanted: StageKey
+
+
+class Offered(Message):
+    """What a stage found lies in the stages' folder under this key, for later runs."""
+
+    offered: StageKey
+
+
+class Answer(Message):
+    """Whether what was wanted now lies in the stages' folder."""
+
+    found: bool
 
 
 class Result(Message):
@@ -88,6 +114,21 @@ class Fault(Message):
         return cls(code=error.code, message=error.message, advice=error.hint, retryable=error.retryable)
 
 
+class Moved(Message):
+    """`done` of `total` bytes have arrived; the first of a stage begins it, which ends the one before."""
+
+    stage: Literal["upload", "verify"]
+    done: int
+    total: int
+
+
+Said = Event | Moved
+_EVENTS: Mapping[str, TypeAdapter[Any]] = {
+    kind.__name__: TypeAdapter(kind)
+    for kind in (StageStarted, StageProgressed, StageFinished, MetricMeasured, Logged, Moved)
+}
+
+
 @dataclass(frozen=True)
 class Ended:
     """The last thing that a process said, if it said anything, and its exit code (negative: a signal)."""
@@ -96,7 +137,7 @@ class Ended:
     exit_code: int
 
 
-def read_line(line: bytes) -> Event | Result | Fault:
+def read_line(line: bytes) -> Said | Wanted | Offered | Result | Fault:
     """What a line says.
 
     Raises:
@@ -106,12 +147,15 @@ def read_line(line: bytes) -> Event | Result | Fault:
         body = json.loads(line)
         if "event" in body:
             return _read_event(body)
+        for kind, name in ((Wanted, "wanted"), (Offered, "offered")):
+            if name in body:
+                return kind.model_validate(body)
         return Result() if "result" in body else Fault.model_validate(body["error"])
     except (ValueError, ValidationError, KeyError, TypeError) as error:
         raise RunnerCrashedError("the job's process wrote a line that is not of the protocol") from error
 
 
-def _read_event(body: Any) -> Event:
+def _read_event(body: Any) -> Said:
     kind = body.pop("event")
-    event: Event = _EVENTS[kind].validate_python(body)
+    event: Said = _EVENTS[kind].validate_python(body)
     return event

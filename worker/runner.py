@@ -22,6 +22,7 @@ def run(request: RunRequest, speaker: Speaker) -> None:
 
     from ghosted_core.device import pick_device
     from ghosted_core.pipeline import RunOptions, compress
+    from worker.asking import AskingStageCache
 
     options = RunOptions(
         out=request.out,
@@ -29,6 +30,7 @@ def run(request: RunRequest, speaker: Speaker) -> None:
         device=pick_device(request.device),
         catalog=replace(builtin_catalog(), uploads=request.uploads),
         hub_token=None if request.hub_token is None else request.hub_token.get_secret_value(),
+        stages=AskingStageCache(request.stages, speaker),
     )
     try:
         compress(request.spec, options, Confining(speaker))

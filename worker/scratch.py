@@ -29,6 +29,11 @@ class Scratch:
         return self.folder / "read_back"
 
     @property
+    def stages(self) -> Path:
+        """Where what stages found passes between the runner and the supervisor."""
+        return self.folder / "stages"
+
+    @property
     def log(self) -> Path:
         """What the attempt's processes printed."""
         return self.folder / "output.log"
@@ -48,7 +53,7 @@ def open_scratch(parent: Path | None) -> Iterator[Scratch]:
         # Only a locked folder gets a name that others look at.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         making.rename(folder)
-        for name in ("home", "tmp"):
+        for name in ("home", "tmp", "stages"):
             (folder / name).mkdir()
         yield Scratch(folder)
     finally:

@@ -4,9 +4,7 @@ import logging
 import os
 import socket
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -15,31 +13,36 @@ from structlog.contextvars import bound_contextvars
 
 from ghosted_core.errors import GhostedError, InvalidSpecError
 from ghosted_core.spec import JobSpec
-from services.artifacts.manifest import ManifestFile, attempt_prefix
-from services.artifacts.storage import ArtifactStore
+from services.artifacts.connection import HASTY
+from services.artifacts.manifest import Manifest, attempt_prefix
+from services.artifacts.stages import open_stages, stages_prefix
+from services.artifacts.storage import ArtifactStore, open_store
 from services.db.sessions import Database
 from services.errors import DatabaseUnavailableError, LeaseLostError, WorkerLostError
-from services.jobs import attempts
 from services.jobs.attempts import Claimed, NewArtifact
 from services.jobs.failures import Failure, failure_of
 from services.sealing import SecretBox
 from services.telemetry import NoTracing, Tracing
-from worker.child import Child
+from worker.child import NOTHING_KEPT, Child, Stages
+from worker.claiming import claim
+from worker.clearing import clear
 from worker.config import WorkerSettings
-from worker.delivery import describe, read_back, upload
-from worker.ending import conclude, conclude_stopped
-from worker.environment import job_environment
-from worker.errors import RunnerCrashedError, StoppedError
+from worker.courier import DeliverRequest
+from worker.delivery import describe
+from worker.ending import conclude, conclude_stopped, conclude_succeeded
+from worker.environment import courier_environment, job_environment
+from worker.errors import RunnerCrashedError, StoppedError, StopReason
+from worker.evidence import SHELL_KILLED, MemoryWatch, prefer_as_victim
 from worker.heart import Heart
+from worker.keeping import StageKeeper
 from worker.ledger import Ledger
+from worker.leftovers import discard
 from worker.protocol import Ended, Fault, Message, Result, RunRequest, VerifyRequest
 from worker.scratch import Scratch, open_scratch
 from worker.stages import StageSpans
 from worker.texts import TextShelf, fetch_uploads
 
 LOG_TAIL_BYTES = 4000
-# What a shell reports for a process that was killed; the kernel's memory killer looks like this.
-SHELL_KILLED = 137
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +68,7 @@ class AttemptFailedError(Exception):
 
 def supervise(tools: Tools, job_id: UUID) -> None:
     """The job has ended, waits for another attempt, or belongs to another worker."""
-    with tools.database.write() as session:
-        lease_seconds = tools.settings.lease_seconds
-        claimed = attempts.claim(session, job_id, lease_seconds=lease_seconds, worker=worker_name())
+    claimed = claim(tools.database, tools.settings, job_id, worker=worker_name())
     if claimed is None:
         logger.info("job %s is not to be had: it runs elsewhere or has ended", job_id)
         return
@@ -83,6 +84,7 @@ def supervise(tools: Tools, job_id: UUID) -> None:
             Attempt(tools, claimed, scratch, heart).run()
     except LeaseLostError:
         logger.warning("job %s: attempt %d lost its lease", job_id, claimed.fence.attempt)
+        discard(tools.database, open_store(tools.settings, HASTY), claimed.fence)
     except DatabaseUnavailableError:
         # The lease runs out, and the sweeper gives the job to whoever reaches the database.
         logger.error("job %s: attempt %d lost the database", job_id, claimed.fence.attempt)  # noqa: TRY400
@@ -102,8 +104,13 @@ class Attempt:
         self.scratch = scratch
         self.heart = heart
         self.spans = StageSpans(tools.tracing)
-        self.ledger = Ledger(tools.database, claimed.fence, scratch.folder, self.spans)
+        patience = tools.settings.lease_seconds
+        self.ledger = Ledger(
+            tools.database, claimed.fence, scratch.folder, self.spans, patience_seconds=patience
+        )
         self.prefix = attempt_prefix(claimed.fence.job_id, claimed.fence.attempt)
+        # Attempts before this one may have left something.
+        self.may_have_uploaded = claimed.fence.attempt > 1
 
     def run(self) -> None:
         """Work, then write down how it ended.
@@ -113,18 +120,26 @@ class Attempt:
             DatabaseUnavailableError: nothing can be written down.
         """
         try:
-            artifact = self._traced_work()
+            conclude_succeeded(self.ledger, self._traced_work())
         except StoppedError as stopped:
+            if stopped.reason is not StopReason.LEASE_LOST:
+                self._clear()
             conclude_stopped(self.ledger, stopped.reason)
         except AttemptFailedError as failed:
             self._log_output()
+            self._clear()
             conclude(self.ledger, failed.failure, self.tools.settings)
         except (LeaseLostError, DatabaseUnavailableError):
+            # Not cleared here: the job may have succeeded without our hearing of it.
             raise
         except GhostedError as error:
+            self._clear()
             conclude(self.ledger, failure_of(error, stage=self.ledger.stage), self.tools.settings)
-        else:
-            self.ledger.write(lambda session, fence: attempts.finish_succeeded(session, fence, artifact))
+
+    def _clear(self) -> None:
+        """Before the end is written down: whoever sees that the job has ended finds nothing of it."""
+        if self.may_have_uploaded:
+            clear(self.tools.settings, self.claimed.fence)
 
     def _traced_work(self) -> NewArtifact:
         try:
@@ -134,10 +149,10 @@ class Attempt:
 
     def _work(self) -> NewArtifact:
         self._compress()
-        manifest = describe(self.scratch.checkpoint)
-        self._upload(manifest.files)
-        self._verify(manifest.files)
-        # The last look before the commit: a cancellation up to here is obeyed.
+        manifest = describe(self.scratch.checkpoint, self.heart.check)
+        self._deliver(manifest)
+        self._verify()
+        # The last look before the commit, which looks for a cancellation itself.
         self.heart.check()
         return NewArtifact(
             prefix=self.prefix,
@@ -157,12 +172,17 @@ class Attempt:
             out=self.scratch.checkpoint,
             cache=settings.cache,
             device=settings.device,
+            stages=self.scratch.stages,
             uploads=fetch_uploads(
                 spec, TextShelf(self.tools.database, self.tools.store), self.scratch.folder / "texts"
             ),
             hub_token=self._hub_token(),
         )
-        self._run_child("worker.runner", request)
+        prefix = stages_prefix(spec, self.claimed.owner_id)
+        keeper = StageKeeper(
+            open_stages(settings, prefix), self.scratch.stages, settings.stage_bytes, self.heart.check
+        )
+        self._run_child("worker.runner", request, stages=keeper)
 
     def _hub_token(self) -> SecretStr | None:
         sealed = self.claimed.hub_token
@@ -173,59 +193,63 @@ class Attempt:
         self.ledger.hide(token.get_secret_value())
         return token
 
-    def _upload(self, files: tuple[ManifestFile, ...]) -> None:
-        with self._stage("upload", files) as on_file:
-            upload(self.tools.store, self.prefix, self.scratch.checkpoint, files, on_file)
+    def _deliver(self, manifest: Manifest) -> None:
+        self.may_have_uploaded = True
+        request = DeliverRequest(
+            prefix=self.prefix, folder=self.scratch.checkpoint, back=self.scratch.read_back, manifest=manifest
+        )
+        environment = courier_environment(os.environ, self.scratch.folder, self.tools.settings)
+        self._run_child("worker.courier", request, environment)
 
-    def _verify(self, files: tuple[ManifestFile, ...]) -> None:
-        with self._stage("verify", files) as on_file:
-            read_back(self.tools.store, self.prefix, self.scratch.read_back, files, on_file)
-            request = VerifyRequest(folder=self.scratch.read_back, device=self.tools.settings.device)
-            self._run_child("worker.verifier", request)
+    def _verify(self) -> None:
+        request = VerifyRequest(folder=self.scratch.read_back, device=self.tools.settings.device)
+        self._run_child("worker.verifier", request)
+        self.ledger.finish_stage()
 
-    @contextmanager
-    def _stage(self, name: str, files: tuple[ManifestFile, ...]) -> Iterator["StageMeter"]:
-        total = sum(file.size_bytes for file in files)
-        self.ledger.begin(name, total=total, unit="bytes")
-        started = time.monotonic()
-        yield StageMeter(name, self.ledger, self.heart)
-        self.ledger.finished(name, time.monotonic() - started)
-
-    def _run_child(self, module: str, request: Message) -> None:
-        """The process has ended well.
+    def _run_child(
+        self,
+        module: str,
+        request: Message,
+        environment: Mapping[str, str] | None = None,
+        stages: Stages = NOTHING_KEPT,
+    ) -> None:
+        """The process has ended well. Its environment is that of a job's process unless another is given.
 
         Raises:
             StoppedError: it was stopped.
             AttemptFailedError: it ended otherwise.
         """
+        memory = MemoryWatch.begin()
         child = Child(
             module,
             request,
             folder=self.scratch.folder,
             log=self.scratch.log,
-            environment=job_environment(os.environ, self.scratch.folder),
+            environment=environment or job_environment(os.environ, self.scratch.folder),
             stop_seconds=self.tools.settings.stop_seconds,
         )
+        prefer_as_victim(child.pid)
         with child, self.heart.watching(child):
-            ended = self._listen(child)
+            ended = self._listen(child, stages)
         if not (ended.exit_code == 0 and isinstance(ended.last, Result)):
-            raise AttemptFailedError(self._failure(ended))
+            raise AttemptFailedError(self._failure(ended, memory))
 
-    def _listen(self, child: Child) -> Ended:
+    def _listen(self, child: Child, stages: Stages) -> Ended:
         try:
-            return child.listen(self.ledger.record)
+            return child.listen(self.ledger.record, stages)
         except RunnerCrashedError:
             # Half a line is what a stopped process leaves behind.
             self.heart.check()
             raise
 
-    def _failure(self, ended: Ended) -> Failure:
+    def _failure(self, ended: Ended, memory: MemoryWatch) -> Failure:
         stage = self.ledger.stage
         if isinstance(ended.last, Fault):
             said = ended.last
             return Failure(said.code, self.ledger.public(said.message), said.advice, stage, said.retryable)
         if ended.exit_code < 0 or ended.exit_code == SHELL_KILLED:
-            return failure_of(WorkerLostError("the job's process was killed"), stage=stage)
+            killed = WorkerLostError("the job's process was killed")
+            return failure_of(memory.explain(ended.exit_code) or killed, stage=stage)
         crash = RunnerCrashedError(f"the job's process ended with exit code {ended.exit_code}")
         return failure_of(crash, stage=stage)
 
@@ -237,19 +261,3 @@ class Attempt:
         if tail:
             tail = self.ledger.without_secrets(tail)
             logger.warning("job %s: its process printed:\n%s", self.claimed.fence.job_id, tail)
-
-
-class StageMeter:
-    """Counts the bytes of the files that are done, and stops the attempt between two of them if need be."""
-
-    def __init__(self, stage: str, ledger: Ledger, heart: Heart) -> None:
-        self._stage = stage
-        self._ledger = ledger
-        self._heart = heart
-        self._done = 0
-
-    def __call__(self, file: ManifestFile) -> None:
-        """`file` is done."""
-        self._heart.check()
-        self._done += file.size_bytes
-        self._ledger.progress(self._stage, self._done)

@@ -65,7 +65,8 @@ class Probe(Record):
 class Manifest(Record):
     """The whole of `ghosted.json`; `files` covers every other file of the checkpoint.
 
-    `spec` is the public form of the job's spec, `spec_digest` the digest of the spec itself.
+    `spec` is the public form of the job's spec, `spec_digest` the digest of the spec itself. `layer_kinds`
+    says of each layer what it was in the source; see `model.kinds`.
     """
 
     format: Literal[1] = 1
@@ -74,6 +75,7 @@ class Manifest(Record):
     source: SourceRecord
     plan: PlanRecord
     operators: tuple[str, ...]
+    layer_kinds: tuple[str, ...]
     fits: tuple[dict[str, Any], ...]
     calibration: dict[str, Any] | None
     evaluation: dict[str, Any] | None

@@ -1,5 +1,6 @@
 """Loading our own checkpoints, trusting nothing but this library's code."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,10 +19,13 @@ from ghosted_core.checkpoint.quiet import quiet_transformers
 from ghosted_core.device import is_out_of_memory
 from ghosted_core.errors import CheckpointError
 from ghosted_core.evaluate.generation import continuations
-from ghosted_core.model.families import SUPPORTED
+from ghosted_core.model.families import SUPPORTED, family_of
+from ghosted_core.model.kinds import layer_kinds
 
 # Differences of logits, relative to the largest, that another machine's kernels may bring.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
+# Figures without which nobody knows what a model is worth; a standard error may be unknown.
+NEEDED_METRICS = ("perplexity_", "nll_dense", "nll_pruned", "nll_repaired")
 
 
 def load_patched(path: Path | str, *, device: str = "cpu", dtype: str = "auto") -> PreTrainedModel:
@@ -61,14 +65,39 @@ class VerifiedCheckpoint:
 
 
 def verify_checkpoint(path: Path | str, *, device: str = "cpu") -> VerifiedCheckpoint:
-    """Load the checkpoint and ask it the manifest's probe: the answers agree.
+    """Load the checkpoint and hold it against its manifest: kinds of layers, metrics and probe.
 
     Raises:
-        CheckpointError: as `load_patched`, or the logits differ by more than rounding.
+        CheckpointError: as `load_patched`; a layer is of another kind than in the source; a metric is
+            no number; or the logits differ by more than rounding.
     """
     folder = Path(path)
     manifest = read_manifest(folder)
     model = load_patched(folder, device=device)
+    _check_kinds(manifest, model)
+    _check_metrics(manifest)
+    _check_answers(manifest, model)
+    return VerifiedCheckpoint(folder, manifest, model)
+
+
+def _check_kinds(manifest: Manifest, model: PreTrainedModel) -> None:
+    found = layer_kinds(model, family_of(model.config.model_type))
+    if len(found) != len(manifest.layer_kinds):
+        raise CheckpointError(
+            f"The model has {len(found)} layers, and {len(manifest.layer_kinds)} were kept of the source."
+        )
+    for index, (kind, expected) in enumerate(zip(found, manifest.layer_kinds, strict=True)):
+        if kind != expected:
+            raise CheckpointError(f"Layer {index} is '{kind}' and was '{expected}' in the source.")
+
+
+def _check_metrics(manifest: Manifest) -> None:
+    for name, value in manifest.metrics.items():
+        if name.startswith(NEEDED_METRICS) and (value is None or not math.isfinite(value)):
+            raise CheckpointError(f"The metric '{name}' is no number.")
+
+
+def _check_answers(manifest: Manifest, model: PreTrainedModel) -> None:
     expected = torch.tensor(manifest.probe.top_logits)
     ids = torch.tensor([manifest.probe.input_ids], device=model.device)
     with torch.no_grad():
@@ -80,7 +109,6 @@ def verify_checkpoint(path: Path | str, *, device: str = "cpu") -> VerifiedCheck
         raise CheckpointError(
             f"The loaded model answers differently: logits are off by {difference:.2g} of the largest."
         )
-    return VerifiedCheckpoint(folder, manifest, model)
 
 
 def _load(folder: Path, manifest: Manifest, *, device: str, dtype: str) -> PreTrainedModel:

@@ -1,33 +1,36 @@
 """The object store: one bucket, a prefix an attempt."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import boto3
-from boto3.exceptions import Boto3Error
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from services.config import Settings
+from services.artifacts.connection import Patience, connect, status_of, translated
+from services.config import StoreSettings
 from services.errors import StorageUnavailableError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
+    from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
 
 PIECE_BYTES = 1 << 20
 # The most keys that one request may delete.
 DELETE_BATCH = 1000
+# What stores answer that know no versions.
+NOT_KNOWN = frozenset({405, 501})
+GONE = 404
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object's key and length."""
+    """An object's key, its length, and when it was written by the store's clock."""
 
     key: str
     size_bytes: int
+    modified_at: datetime
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class ArtifactStore:
         Raises:
             StorageUnavailableError: the store does not answer or refuses.
         """
-        with _translated("making the bucket"):
+        with translated("making the bucket"):
             names = [bucket.get("Name") for bucket in self.client.list_buckets()["Buckets"]]
             if self.bucket not in names:
                 self.client.create_bucket(Bucket=self.bucket)
@@ -58,7 +61,7 @@ class ArtifactStore:
         Raises:
             StorageUnavailableError: it does not.
         """
-        with _translated("looking for the bucket"):
+        with translated("looking for the bucket"):
             self.client.head_bucket(Bucket=self.bucket)
 
     def upload(self, path: Path, key: str) -> None:
@@ -67,7 +70,7 @@ class ArtifactStore:
         Raises:
             StorageUnavailableError: the store does not answer or refuses.
         """
-        with _translated("uploading"):
+        with translated("uploading"):
             self.client.upload_file(str(path), self.bucket, key)
 
     def download(self, key: str, path: Path) -> None:
@@ -76,7 +79,7 @@ class ArtifactStore:
         Raises:
             StorageUnavailableError: the store does not answer, refuses, or has no such object.
         """
-        with _translated("downloading"):
+        with translated("downloading"):
             self.client.download_file(self.bucket, key, str(path))
 
     def upload_link(self, key: str, *, size_bytes: int, seconds: int) -> str:
@@ -94,7 +97,7 @@ class ArtifactStore:
         Raises:
             StorageUnavailableError: the store does not answer or refuses.
         """
-        with _translated("looking for an object"):
+        with translated("looking for an object"):
             answer = self.client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
         found = [entry["Size"] for entry in answer.get("Contents", []) if entry["Key"] == key]
         return found[0] if found else None
@@ -105,7 +108,7 @@ class ArtifactStore:
         Raises:
             StorageUnavailableError: the store does not answer, refuses, or has no such object.
         """
-        with _translated("reading"):
+        with translated("reading"):
             body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"]
             yield from body.iter_chunks(PIECE_BYTES)
 
@@ -115,50 +118,82 @@ class ArtifactStore:
         Raises:
             StorageUnavailableError: the store does not answer or refuses.
         """
-        with _translated("listing"):
+        with translated("listing"):
             pages = self.client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket, Prefix=_folder(prefix)
             )
             for page in pages:
                 for found in page.get("Contents", []):
-                    yield StoredObject(found["Key"], found["Size"])
+                    yield StoredObject(found["Key"], found["Size"], found["LastModified"])
 
     def delete_prefix(self, prefix: str, *, keep: str | None = None) -> int:
-        """No object is left below `prefix`, except below `keep`; returns how many went.
+        """No object is left below `prefix`, except below `keep`, in no version; returns how many went.
 
         Raises:
             StorageUnavailableError: the store does not answer or refuses.
         """
         kept = None if keep is None else _folder(keep)
-        keys = [
-            found.key for found in self.list_objects(prefix) if kept is None or not found.key.startswith(kept)
+        names = [
+            name for name in self._names(_folder(prefix)) if kept is None or not name["Key"].startswith(kept)
         ]
-        for start in range(0, len(keys), DELETE_BATCH):
-            self._delete(keys[start : start + DELETE_BATCH])
-        return len(keys)
+        for start in range(0, len(names), DELETE_BATCH):
+            self._delete(names[start : start + DELETE_BATCH])
+        return len(names)
 
-    def _delete(self, keys: list[str]) -> None:
-        with _translated("deleting"):
-            answer = self.client.delete_objects(
-                Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
-            )
+    def _names(self, prefix: str) -> "Iterator[ObjectIdentifierTypeDef]":
+        """What has to be deleted, one by one, for nothing to be left below `prefix`."""
+        if not self._keeps_versions():
+            for found in self.list_objects(prefix):
+                yield {"Key": found.key}
+            return
+        with translated("listing versions"):
+            pages = self.client.get_paginator("list_object_versions")
+            for page in pages.paginate(Bucket=self.bucket, Prefix=prefix):
+                # A marker hides an object; left alone it would be listed for ever.
+                for version in (*page.get("Versions", []), *page.get("DeleteMarkers", [])):
+                    yield {"Key": version["Key"], "VersionId": version["VersionId"]}
+
+    def _keeps_versions(self) -> bool:
+        """Whether the bucket has, or may have, more than one version of an object."""
+        with translated("asking for versions"):
+            try:
+                return "Status" in self.client.get_bucket_versioning(Bucket=self.bucket)
+            except ClientError as error:
+                if status_of(error) in NOT_KNOWN:
+                    return False
+                raise
+
+    def _delete(self, names: "list[ObjectIdentifierTypeDef]") -> None:
+        with translated("deleting"):
+            answer = self.client.delete_objects(Bucket=self.bucket, Delete={"Objects": names, "Quiet": True})
         if answer.get("Errors"):
             raise StorageUnavailableError(f"the store kept {len(answer['Errors'])} objects")
 
-    def abort_uploads(self, prefix: str) -> int:
-        """No unfinished multipart upload is left below `prefix`; returns how many there were.
+    def abort_uploads(self, prefix: str, *, begun_before: datetime | None = None) -> int:
+        """No unfinished multipart upload (begun before that) is left below `prefix`; how many there were.
 
         Raises:
             StorageUnavailableError: the store does not answer or refuses.
         """
-        with _translated("aborting uploads"):
-            answer = self.client.list_multipart_uploads(Bucket=self.bucket, Prefix=_folder(prefix))
-            uploads = answer.get("Uploads", [])
-            for upload in uploads:
-                self.client.abort_multipart_upload(
-                    Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
-                )
-        return len(uploads)
+        with translated("aborting uploads"):
+            pages = self.client.get_paginator("list_multipart_uploads")
+            found = [
+                (upload["Key"], upload["UploadId"])
+                for page in pages.paginate(Bucket=self.bucket, Prefix=_folder(prefix))
+                for upload in page.get("Uploads", [])
+                if begun_before is None or upload["Initiated"] < begun_before
+            ]
+            for key, upload_id in found:
+                self._abort(key, upload_id)
+        return len(found)
+
+    def _abort(self, key: str, upload_id: str) -> None:
+        try:
+            self.client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload_id)
+        except ClientError as error:
+            # Finished or aborted by somebody else meanwhile.
+            if status_of(error) != GONE:
+                raise
 
     def link(self, key: str, *, file_name: str, seconds: int) -> str:
         """An address from which anyone can fetch exactly this object for `seconds`, as a file to save."""
@@ -170,33 +205,13 @@ class ArtifactStore:
         )
 
 
-def open_store(settings: Settings) -> ArtifactStore:
+def open_store(settings: StoreSettings, patience: Patience | None = None) -> ArtifactStore:
     """The store of `settings`; connects on first use."""
+    patience = patience or Patience()
     public = settings.s3_public_endpoint or settings.s3_endpoint
-    return ArtifactStore(
-        settings.s3_bucket, _client(settings, settings.s3_endpoint), _client(settings, public)
-    )
-
-
-def _client(settings: Settings, endpoint: str | None) -> "S3Client":
-    checksums: Literal["when_required", "when_supported"] = settings.s3_checksums
-    return boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name=settings.s3_region,
-        aws_access_key_id=settings.s3_access_key,
-        aws_secret_access_key=settings.s3_secret_key.get_secret_value(),
-        config=Config(
-            signature_version="s3v4",
-            # Stores under one host name have no host a bucket.
-            s3={"addressing_style": "path" if endpoint else "auto"},
-            request_checksum_calculation=checksums,
-            response_checksum_validation=checksums,
-            connect_timeout=3,
-            read_timeout=60,
-            retries={"mode": "standard", "total_max_attempts": 4},
-        ),
-    )
+    client = connect(settings, settings.s3_endpoint, patience)
+    signer = client if public == settings.s3_endpoint else connect(settings, public, patience)
+    return ArtifactStore(settings.s3_bucket, client, signer)
 
 
 def _folder(prefix: str) -> str:
@@ -204,14 +219,3 @@ def _folder(prefix: str) -> str:
     if not prefix.endswith("/"):
         raise ValueError(f"prefix {prefix!r} does not end in a slash")
     return prefix
-
-
-@contextmanager
-def _translated(doing: str) -> Iterator[None]:
-    try:
-        yield
-    except (BotoCoreError, ClientError, Boto3Error, OSError) as error:
-        # The error's own text may hold the store's address and the key's name: the type suffices.
-        raise StorageUnavailableError(
-            f"the object store failed while {doing}: {type(error).__name__}"
-        ) from error

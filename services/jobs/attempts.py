@@ -4,17 +4,19 @@ Every write names the attempt and its lease token. A worker that lost its lease 
 and gets a LeaseLostError. All times are the database's own: one clock for all machines.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, func, insert
+from sqlalchemy import ColumnElement, func, insert, select
 
 from services.db.models import Artifact, Job, JobMetric
 from services.db.sessions import WriteSession
 from services.errors import LeaseLostError
+from services.jobs.excuses import DATABASE_LOST, excused_attempts
 from services.jobs.failures import Failure, RetryPolicy, state_after_lost_attempt
 from services.jobs.rows import NO_LEASE, NO_STAGE, add_wake_up, change, change_with_event, move, seconds
 from services.jobs.states import JobState
@@ -42,13 +44,18 @@ class Fence:
 
 @dataclass(frozen=True)
 class Claimed:
-    """A job that is now this worker's: what to do, until when, and the fence to write under."""
+    """A job that is now this worker's: what to do, until when, and the fence to write under.
+
+    `asked_at` is when it asked, by its own monotonic clock: the lease is never longer than from there.
+    """
 
     fence: Fence
+    owner_id: UUID | None
     spec: Mapping[str, Any]
     spec_digest: str
     lease_expires_at: datetime
     deadline_at: datetime
+    asked_at: float
     # The trace that the submission began.
     traceparent: str | None = None
     # As it lies in the row: encrypted.
@@ -73,33 +80,40 @@ class NewArtifact:
     keep_days: int | None = None
 
 
-def claim(session: WriteSession, job_id: UUID, *, lease_seconds: float, worker: str) -> Claimed | None:
-    """The queued job runs, as a new attempt under a fresh lease; None if it is not to be had."""
-    token = uuid4()
-    values = {
-        **NO_STAGE,
-        "attempt": Job.attempt + 1,
+def claim(
+    session: WriteSession, job_id: UUID, *, lease_seconds: float, worker: str, token: UUID | None = None
+) -> Claimed | None:
+    """The queued job runs, as a new attempt under a fresh lease; None if it is not to be had.
+
+    Who never heard whether a claim was committed asks again with the same `token`, and has what it got.
+    """
+    asked_at = time.monotonic()
+    token = token or uuid4()
+    lease = {
         "lease_token": token,
         "lease_expires_at": func.now() + seconds(lease_seconds),
-        "started_at": func.now(),
         "last_seen_at": func.now(),
-        "worker": worker,
     }
+    begun = {"attempt": Job.attempt + 1, "started_at": func.now(), "worker": worker}
+    values = {**NO_STAGE, **begun, **lease}
     job = move(session, (Job.id == job_id,), JobState.QUEUED, JobState.RUNNING, values, {"worker": worker})
-    return None if job is None else _claimed(job, token)
+    job = job or change(session, (Job.id == job_id, Job.lease_token == token), lease)
+    return None if job is None else _claimed(job, token, asked_at)
 
 
-def _claimed(job: Job, token: UUID) -> Claimed:
+def _claimed(job: Job, token: UUID, asked_at: float) -> Claimed:
     if job.lease_expires_at is None or job.started_at is None:
         raise LeaseLostError(f"job {job.id} was claimed without a lease")
     return Claimed(
         fence=Fence(job.id, job.attempt, token),
+        owner_id=job.owner_id,
         spec=job.spec,
         spec_digest=job.spec_digest,
         lease_expires_at=job.lease_expires_at,
         deadline_at=job.started_at + timedelta(seconds=job.deadline_seconds),
         traceparent=job.traceparent,
         hub_token=job.hub_token,
+        asked_at=asked_at,
     )
 
 
@@ -231,9 +245,14 @@ def finish_cancelled(session: WriteSession, fence: Fence, *, reason: str = "requ
 def requeue(session: WriteSession, fence: Fence, *, cause: str, delay_seconds: float) -> None:
     """The job waits for another attempt, and the workers will be told after `delay_seconds`.
 
+    If its user wants an end, it is cancelled instead: nobody obeys for a job that waits.
+
     Raises:
         LeaseLostError: the job has ended or another attempt owns it.
     """
+    if _held_locked(session, fence).cancel_requested_at is not None:
+        finish_cancelled(session, fence)
+        return
     values = {**NO_LEASE, **NO_STAGE}
     payload = {"cause": cause, "delay_seconds": delay_seconds}
     job = move(session, fence.holds(), JobState.RUNNING, JobState.QUEUED, values, payload)
@@ -241,22 +260,39 @@ def requeue(session: WriteSession, fence: Fence, *, cause: str, delay_seconds: f
 
 
 def end_lost_attempt(
-    session: WriteSession, fence: Fence, failure: Failure, policy: RetryPolicy, *, cancel_requested: bool
+    session: WriteSession,
+    fence: Fence,
+    failure: Failure,
+    policy: RetryPolicy,
+    *,
+    cancel_requested: bool = False,
+    excused: bool = False,
 ) -> JobState:
     """The attempt is over without a result: the job waits for another, or has ended. Returns its state.
+
+    `excused`: the job had no part in it. Such attempts do not count towards the most allowed.
 
     Raises:
         LeaseLostError: the job has ended or another attempt owns it.
     """
-    target = state_after_lost_attempt(fence.attempt, cancel_requested=cancel_requested, policy=policy)
+    asked_to_end = _held_locked(session, fence).cancel_requested_at is not None
+    counted = fence.attempt - excused_attempts(session, fence.job_id) - excused
+    target = state_after_lost_attempt(
+        counted, cancel_requested=cancel_requested or asked_to_end, policy=policy
+    )
     if target is JobState.CANCELLED:
         finish_cancelled(session, fence)
     elif target is JobState.FAILED:
         finish_failed(session, fence, failure)
     else:
-        delay = policy.delay_after(fence.attempt)
-        requeue(session, fence, cause=failure.code, delay_seconds=delay)
+        cause = DATABASE_LOST if excused else failure.code
+        requeue(session, fence, cause=cause, delay_seconds=policy.delay_after(max(counted, 1)))
     return target
+
+
+def _held_locked(session: WriteSession, fence: Fence) -> Job:
+    query = select(Job).where(*fence.holds()).with_for_update().execution_options(populate_existing=True)
+    return _held(fence, session.scalars(query).one_or_none())
 
 
 def _finish(

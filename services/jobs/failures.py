@@ -45,8 +45,8 @@ class RetryPolicy:
         return self.delay_seconds * 2.0 ** (attempt - 1)
 
 
-def state_after_lost_attempt(attempt: int, *, cancel_requested: bool, policy: RetryPolicy) -> JobState:
-    """What becomes of a running job whose attempt ended without a result."""
+def state_after_lost_attempt(counted: int, *, cancel_requested: bool, policy: RetryPolicy) -> JobState:
+    """What becomes of a running job whose attempt, the `counted`-th that counts, ended without a result."""
     if cancel_requested:
         return JobState.CANCELLED
-    return JobState.QUEUED if attempt < policy.max_attempts else JobState.FAILED
+    return JobState.QUEUED if counted < policy.max_attempts else JobState.FAILED

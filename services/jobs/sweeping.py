@@ -14,6 +14,9 @@ from services.jobs.failures import RetryPolicy, failure_of
 from services.jobs.rows import seconds
 from services.jobs.states import JobState
 
+# A worker renews within these once a database that was away is back. The clock of the start does not
+# begin anew when a server repairs itself after a crash, but that takes a moment only.
+RECONNECT_SECONDS = 10
 # Each further sending of the same wake-up waits twice as long, up to this many doublings: a
 # long queue must not fill the broker with copies.
 MOST_DOUBLINGS = 6
@@ -46,9 +49,17 @@ def _end(session: WriteSession, job: Job, policy: RetryPolicy) -> Ended:
     fence = Fence(job.id, job.attempt, job.lease_token)
     lost = WorkerLostError(f"attempt {job.attempt} lost its worker '{job.worker}' and was the last allowed")
     failure = failure_of(lost, stage=job.stage)
-    cancel_requested = job.cancel_requested_at is not None
-    state = end_lost_attempt(session, fence, failure, policy, cancel_requested=cancel_requested)
+    excused = _ran_out_during_an_absence(session, job)
+    state = end_lost_attempt(session, fence, failure, policy, excused=excused)
     return Ended(fence.job_id, fence.attempt, state)
+
+
+def _ran_out_during_an_absence(session: WriteSession, job: Job) -> bool:
+    """Whether the database went away while the worker was there, and came back too late for its lease."""
+    back = func.pg_postmaster_start_time()
+    too_late = Job.lease_expires_at < back + seconds(RECONNECT_SECONDS)
+    query = select(Job.id).where(Job.id == job.id, Job.last_seen_at < back, too_late)
+    return session.scalars(query).one_or_none() is not None
 
 
 def republish_unclaimed(session: WriteSession, *, after_seconds: float) -> Sequence[UUID]:

@@ -8,6 +8,7 @@ from time import monotonic
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from services.artifacts.connection import UNHURRIED
 from services.artifacts.storage import open_store
 from services.config import Settings
 from services.db.sessions import open_database
@@ -45,7 +46,8 @@ class Chore:
 def run(settings: Settings, stop: Event) -> None:
     """Relay and sweep until `stop` is set."""
     database = open_database(settings.database_url.get_secret_value())
-    store = open_store(settings)
+    # Relay and sweeps take turns: a store that hangs must not keep the wake-ups waiting.
+    store = open_store(settings, UNHURRIED)
     tracing = open_tracing(settings.otlp_endpoint, "ghosted-relay")
     with open_publisher(settings.redis_url.get_secret_value()) as untraced:
         publish = traced(untraced, tracing, database)

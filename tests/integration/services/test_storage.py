@@ -1,15 +1,22 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import httpx2
 import pytest
 
+from services.artifacts.lifecycle import RULE_ID, drop_unfinished
 from services.artifacts.storage import ArtifactStore, open_store
 from services.config import Settings
 from services.errors import StorageUnavailableError
+from tests.faults.s3_proxy import Refuse, before
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import LifecycleRuleTypeDef
 
 PART_BYTES = 8 * 2**20
 
@@ -55,6 +62,73 @@ def test_unfinished_uploads_are_aborted(store: ArtifactStore, prefix: str) -> No
     store.client.create_multipart_upload(Bucket=store.bucket, Key=prefix + "half")
     assert store.abort_uploads(prefix) == 1
     assert store.abort_uploads(prefix) == 0
+
+
+def test_every_version_is_deleted(store: ArtifactStore, prefix: str) -> None:
+    """In a bucket that keeps versions nothing is left of an object, neither versions nor markers."""
+    kept = replace(store, bucket="service-tests-versions")
+    kept.ensure_bucket()
+    kept.client.put_bucket_versioning(Bucket=kept.bucket, VersioningConfiguration={"Status": "Enabled"})
+    for content in (b"first", b"second"):
+        kept.client.put_object(Bucket=kept.bucket, Key=prefix + "a", Body=content)
+        kept.client.put_object(Bucket=kept.bucket, Key=prefix + "b", Body=content)
+    kept.client.delete_object(Bucket=kept.bucket, Key=prefix + "b")
+    assert kept.delete_prefix(prefix) == 5
+    left = kept.client.list_object_versions(Bucket=kept.bucket, Prefix=prefix)
+    assert (left.get("Versions", []), left.get("DeleteMarkers", [])) == ([], [])
+
+
+def test_other_versions_stay(store: ArtifactStore, prefix: str) -> None:
+    """What is to be kept is kept with its versions."""
+    kept = replace(store, bucket="service-tests-versions")
+    kept.ensure_bucket()
+    kept.client.put_bucket_versioning(Bucket=kept.bucket, VersioningConfiguration={"Status": "Enabled"})
+    for key in ("1/a", "2/a"):
+        kept.client.put_object(Bucket=kept.bucket, Key=prefix + key, Body=b"x")
+    assert kept.delete_prefix(prefix, keep=prefix + "2/") == 1
+    assert [found.key for found in kept.list_objects(prefix)] == [prefix + "2/a"]
+
+
+def test_the_bucket_drops_unfinished_uploads(store: ArtifactStore) -> None:
+    """Once, after the days of the last call, and beside the rules that are there already."""
+    theirs: "LifecycleRuleTypeDef" = {
+        "ID": "theirs",
+        "Status": "Enabled",
+        "Filter": {"Prefix": "tmp/"},
+        "Expiration": {"Days": 1},
+    }
+    store.client.put_bucket_lifecycle_configuration(
+        Bucket=store.bucket, LifecycleConfiguration={"Rules": [theirs]}
+    )
+    assert drop_unfinished(store, days=7)
+    assert drop_unfinished(store, days=3)
+    rules = store.client.get_bucket_lifecycle_configuration(Bucket=store.bucket)["Rules"]
+    assert {rule["ID"]: rule.get("AbortIncompleteMultipartUpload") for rule in rules} == {
+        "theirs": None,
+        RULE_ID: {"DaysAfterInitiation": 3},
+    }
+
+
+def test_a_store_without_lifecycles_is_fine(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    """A store that knows no such rules is used without, and the log says so."""
+    unknown = b"<Error><Code>NotImplemented</Code><Message>no</Message></Error>"
+    with before(settings.s3_endpoint) as proxy:
+        proxy.plan = lambda asked: Refuse(501, unknown) if "lifecycle" in asked.query else None
+        assert not drop_unfinished(
+            open_store(settings.model_copy(update={"s3_endpoint": proxy.address})), days=3
+        )
+    assert "NotImplemented" in caplog.text
+
+
+def test_a_store_without_versions_is_fine(settings: Settings, store: ArtifactStore, prefix: str) -> None:
+    """Objects are deleted from a store that does not know what versions are."""
+    store.client.put_object(Bucket=store.bucket, Key=prefix + "a", Body=b"x")
+    with before(settings.s3_endpoint) as proxy:
+        proxy.plan = lambda asked: Refuse(501, b"") if "versioning" in asked.query else None
+        assert (
+            open_store(settings.model_copy(update={"s3_endpoint": proxy.address})).delete_prefix(prefix) == 1
+        )
+    assert list(store.list_objects(prefix)) == []
 
 
 def test_links_answer_to_range(store: ArtifactStore, prefix: str, tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_shutdown_gives_the_job_back(jobs: Jobs, start: Start) -> None:
     running.tools.shutdown.set()
     running.join(15)
     assert jobs.read(running.job_id).state == JobState.QUEUED
-    assert jobs.events(running.job_id)[-1].payload["cause"] == "worker_stopped"
+    assert jobs.events(running.job_id)[-1].payload["cause"] == "worker_shutdown"
 
 
 def test_runner_has_no_credentials(jobs: Jobs, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_terminated_worker_gives_its_job_back(
         jobs.wait(job_id, lambda job: job.stage is not None)
         first.terminate()
         assert first.wait(20) == 0
-    assert "worker_stopped" in [event.payload.get("cause") for event in jobs.events(job_id)]
+    assert "worker_shutdown" in [event.payload.get("cause") for event in jobs.events(job_id)]
     assert no_process_in(tmp_path / "scratch", seconds=0)
     with process("worker", environment):
         job = jobs.wait_ended(job_id, 120)

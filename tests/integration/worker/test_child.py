@@ -23,7 +23,7 @@ from ghosted_core.recorder import (
 from worker.child import Child
 from worker.environment import job_environment
 from worker.errors import RunnerCrashedError
-from worker.protocol import ExitCode, Fault, Result, VerifyRequest, read_line
+from worker.protocol import ExitCode, Fault, Offered, Result, VerifyRequest, Wanted, read_line
 from worker.scratch import PREFIX, open_scratch
 
 MODULE = "tests.integration.worker.talkers"
@@ -140,6 +140,18 @@ def test_deaf_process_is_killed(talk: Talk) -> None:
 def test_events_survive_the_pipe(event: Event) -> None:
     """Every kind of event is the same on the other side."""
     assert read_line(json.dumps(event_to_json(event)).encode()) == event
+
+
+@pytest.mark.parametrize("word", ["wanted", "offered"])
+@pytest.mark.parametrize(
+    "key", ["../../etc/passwd", "", "A" * 64, "a" * 63, "a" * 64 + "\n", None, ["a" * 64]]
+)
+def test_keys_are_digests(word: str, key: object) -> None:
+    """What a process asks for or offers never becomes a path of its own making."""
+    good = read_line(json.dumps({word: "a" * 64}).encode())
+    assert good in {Wanted(wanted="a" * 64), Offered(offered="a" * 64)}
+    with pytest.raises(RunnerCrashedError):
+        read_line(json.dumps({word: key}).encode())
 
 
 def test_infinite_figures_survive_the_pipe() -> None:

@@ -11,6 +11,7 @@ import pytest
 from services.config import Settings
 from tests import compose_file
 from tests.compose_file import COMPOSE, ROOT, SECRETS, MissingVariableError
+from worker.clearing import CLEAR_SECONDS
 from worker.config import WorkerSettings
 
 SERVICES = compose_file.services()
@@ -168,10 +169,12 @@ def test_foreign_images_do_not_start_as_root(name: str) -> None:
 
 @each({"worker", "worker-gpu"})
 def test_a_worker_has_time_to_stop(name: str) -> None:
-    """The time to stop exceeds what a job's process has, with a margin for handing the job back."""
+    """Twice what it takes at most to notice, end the job's process, clear up and write it down."""
     fields = WorkerSettings.model_fields
-    soft = fields["stop_seconds"].default + fields["orders_seconds"].default
-    assert compose_file.seconds(SERVICES[name]["stop_grace_period"]) > 2 * soft
+    noticing = fields["orders_seconds"].default
+    ending = fields["stop_seconds"].default + CLEAR_SECONDS
+    writing = fields["lease_seconds"].default
+    assert compose_file.seconds(SERVICES[name]["stop_grace_period"]) > 2 * (noticing + ending + writing)
 
 
 @each(set(SERVICES) - ONE_SHOT)
