@@ -8,8 +8,10 @@ import sys
 from types import FrameType
 
 from services.leash import leashed
+from services.logs import configure_logging
 from services.readiness import hide
 from worker.config import load_worker_settings
+from worker.confinement import close_to_others
 from worker.identity import ThisWorker, new_worker
 from worker.upkeep import Upkeep
 
@@ -25,8 +27,10 @@ def main(consumer_module: str = "worker.consumer") -> int:
 
     `consumer_module` is run with the worker's name and the descriptor of its pulse, and takes messages.
     """
+    # Its environment holds the credentials that a job's process, of the same user, must not have.
+    close_to_others()
     settings = load_worker_settings()
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    configure_logging(settings.log_level)
     this = new_worker(settings, os.environ)
     consumer = _start_consumer(consumer_module, this)
 

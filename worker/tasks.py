@@ -11,6 +11,7 @@ from ghosted_core.catalog import builtin_catalog
 from services.artifacts.storage import open_store
 from services.db.sessions import Database, open_database
 from services.jobs.rows import RUN_JOB
+from services.telemetry import open_tracing
 from worker import caching
 from worker.admission import Look, look_at, only_one, send_again_later
 from worker.config import WorkerSettings
@@ -30,6 +31,7 @@ def register(app: Celery, settings: WorkerSettings, this: ThisWorker, shutdown: 
         """Bring the job as far as this worker can. The row is the job: a repeated wake-up does nothing."""
         # Opened for each job: connections must not cross the fork, and jobs are rare and long.
         database = open_database(settings.database_url.get_secret_value())
+        tracing = open_tracing(settings.otlp_endpoint, "ghosted-worker")
         try:
             tools = Tools(
                 own,
@@ -38,9 +40,11 @@ def register(app: Celery, settings: WorkerSettings, this: ThisWorker, shutdown: 
                 shutdown,
                 worker=this.name,
                 environment=this.place.environment(os.environ),
+                tracing=tracing,
             )
             _take(tools, this.place, UUID(job_id))
         finally:
+            tracing.close()
             database.close()
         this.pulse.show_done()
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
+from pydantic import SecretStr
+
 from ghosted_core.catalog import Catalog
 from ghosted_core.errors import DataNotFoundError, ModelNotFoundError
 from ghosted_core.spec import CatalogModel, CatalogText, JobSpec, LocalModel, LocalText
@@ -20,6 +22,7 @@ from services.jobs.rows import add_wake_up
 from services.jobs.submissions import JobSubmission
 from services.jobs.values import storable
 from services.jobs.viewer import Viewer
+from services.sealing import SecretBox
 from services.toolbox import Toolbox
 from services.workers.needs import catalog_needs
 
@@ -29,6 +32,12 @@ def submit(session: WriteSession, new: NewJob) -> Job:
     job = repository.add(session, new)
     add_wake_up(session, job)
     return job
+
+
+def keep_token(job: Job, token: SecretStr | None, box: SecretBox) -> None:
+    """The job's row holds `token`, if there is one, sealed; until the job has ended."""
+    if token is not None:
+        job.hub_token = box.seal(token, job.id)
 
 
 def delete(session: WriteSession, job: Job, store: ArtifactStore) -> None:

@@ -14,6 +14,8 @@ from services.outbox.leadership import Leader
 from services.outbox.publisher import open_publisher
 from services.outbox.relay import BATCH, Publish, send_due
 from services.outbox.sweeper import sweeps
+from services.outbox.traced import traced
+from services.telemetry import Tracing, open_tracing
 from services.workers.classes import parse_classes
 
 
@@ -24,11 +26,12 @@ def run(settings: Settings, stop: Event) -> None:
     """
     with (
         _database(settings) as database,
+        _tracing(settings) as tracing,
         open_publisher(settings.redis_url.get_secret_value()) as publish,
         Leader(database) as leader,
         ThreadPoolExecutor(2) as threads,
     ):
-        relay = _relay(database, publish, settings, stop)
+        relay = _relay(database, traced(publish, tracing, database), settings, stop)
         rounds = [
             threads.submit(repeat, chores, stop)
             for chores in ((relay,), sweeps(database, open_store(settings, UNHURRIED), settings, leader))
@@ -44,6 +47,15 @@ def _database(settings: Settings) -> Iterator[Database]:
         yield database
     finally:
         database.close()
+
+
+@contextmanager
+def _tracing(settings: Settings) -> Iterator[Tracing]:
+    tracing = open_tracing(settings.otlp_endpoint, "ghosted-relay")
+    try:
+        yield tracing
+    finally:
+        tracing.close()
 
 
 def _relay(database: Database, publish: Publish, settings: Settings, stop: Event) -> Chore:

@@ -13,6 +13,7 @@ from services.db.sessions import Database, WriteSession
 from services.jobs import sweeping
 from services.jobs.failures import RetryPolicy
 from services.outbox.leadership import Leader
+from services.uploads.retention import expire_uploads
 from services.workers import repository as workers
 
 DAY_SECONDS = 86400.0
@@ -40,6 +41,7 @@ def sweeps(database: Database, store: ArtifactStore, settings: Settings, leader:
         led("sweep of jobs", lambda: _in_transaction(database, settings, sweep_jobs)),
         led("sweep of workers", lambda: _in_transaction(database, settings, sweep_workers)),
         led("sweep of objects", lambda: sweep_objects(database, store, settings)),
+        led("sweep of uploads", lambda: sweep_uploads(database, store)),
         # Looks at every entry there is, for a term of days.
         led("sweep of stages", lambda: sweep_stages(store, settings.stage_days * DAY_SECONDS), rarely=RARELY),
     )
@@ -75,6 +77,16 @@ def sweep_objects(database: Database, store: ArtifactStore, settings: Settings) 
         return retention.delete_dead(session, store, grace_seconds=grace) + retention.delete_expired(
             session, store
         )
+
+
+def sweep_uploads(database: Database, store: ArtifactStore) -> int:
+    """Uploads past their time are deleted; returns how many.
+
+    Raises:
+        StorageUnavailableError: the store does not answer; the rest waits for the next sweep.
+    """
+    with database.write() as session:
+        return expire_uploads(session, store)
 
 
 def _in_transaction(
