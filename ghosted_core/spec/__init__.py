@@ -49,6 +49,7 @@ from ghosted_core.spec.references import (
     LocalText,
     ModelReference,
     TextReference,
+    UploadText,
     is_hub_id,
 )
 from ghosted_core.spec.strategies import (
@@ -113,6 +114,7 @@ __all__ = [
     "StreamlineChannel",
     "Taylor",
     "TextReference",
+    "UploadText",
     "is_hub_id",
     "metric_key",
     "parse_indices",
