@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from ghosted_core.spec.base import Frozen, Integer, Number, read_named
-from ghosted_core.spec.references import CatalogText, TextReference, UploadText
+from ghosted_core.spec.references import CatalogText, TextReference
 
 # How each named corpus becomes one text is part of its name; see `ghosted_core.corpora`.
 NAMED_CORPORA = ("wikitext2", "ptb", "c4")
@@ -40,7 +40,7 @@ class PerplexityCorpus(Frozen):
         if self.dataset is None and self.name not in _CATALOG:
             raise ValueError(f"corpus '{self.name}' needs a 'dataset': the file that holds it")
         # Whose upload it is would have to be asked at every place where a spec names a text.
-        if isinstance(self.dataset, UploadText):
+        if self.dataset is not None and self.dataset.kind == "upload":
             raise ValueError("an upload can be the evaluation's 'dataset', not that of a corpus")
         return self
 
