@@ -67,7 +67,7 @@ def test_the_record_of_a_job_is_complete(running: RunningService) -> None:
     assert stages == [
         "load", "score", "calibrate", "solve", "patch", "evaluate", "save", "upload", "verify",
     ]  # fmt: skip
-    assert set(metrics) == {"perplexity_dense", "perplexity_pruned", "perplexity_repaired"}
+    assert set(metrics) >= {"perplexity_dense", "perplexity_pruned", "perplexity_repaired"}
     assert {"config.json", "model.safetensors", "ghosted.json"} <= {file.path for file in artifact.files}
 
 
