@@ -13,9 +13,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ghosted_core.errors import InvalidSpecError
 from services.auth import repository as keys
+from services.auth.scopes import ALL_SCOPES
 from services.db.migrate import upgrade
 from services.db.sessions import Database, open_database
 from services.embedded import Stack
+from services.embedded.credentials import load_or_create
 from services.embedded.errors import EmbeddedError
 from services.embedded.files import write_private
 from services.embedded.ports import LOOPBACK, find_free, is_free
@@ -25,6 +27,8 @@ from services.embedded.stack import External
 from worker.environment import ALLOWED
 
 KEY_FILE = "api-key"
+# For `ghosted keys`, while the installation runs.
+URL_FILE = "database-url"
 USUAL_PORT = 8000
 READY_VARIABLE = "GHOSTED_READY_FILE"
 READY_SECONDS = 60.0
@@ -75,6 +79,7 @@ def run_installation(wanted: Wanted, say: Callable[[str], None]) -> Iterator[Ins
         say("bringing the database to this version's schema")
         _upgrade(stack.database_url)
         key = _key(folder, stack.database_url)
+        started.enter_context(_told_url(folder / URL_FILE, stack.database_url))
         port = _port(wanted.port)
         environment = _environment(stack, wanted, port)
         processes = tuple(
@@ -177,6 +182,7 @@ def _environment(stack: Stack, wanted: Wanted, port: int) -> dict[str, str]:
         "PUBLIC_BASE_URL": url,
         "CACHE": str(wanted.cache.resolve()),
         "DEVICE": wanted.device,
+        "SECRET_KEY": load_or_create(wanted.folder.resolve()).secret_key,
         "SCRATCH": str(wanted.folder.resolve() / "worker"),
     }
     home = Path(__file__).parents[1]
@@ -216,14 +222,25 @@ def _key(folder: Path, database_url: str) -> str:
 
 def _works(database: Database, key: str) -> bool:
     with database.read() as session:
-        return bool(key) and keys.find_key(session, key) is not None
+        found = keys.find_key(session, key)
+    return found is not None and found.caller.scopes >= set(ALL_SCOPES)
 
 
 def _new_key(database: Database, file: Path) -> str:
     with database.write() as session:
-        key = keys.create_key(session, "ghosted up")
+        key = keys.create_key(session, "ghosted up", scopes=ALL_SCOPES)
     write_private(file, key + "\n")
     return key
+
+
+@contextmanager
+def _told_url(file: Path, database_url: str) -> Iterator[None]:
+    """While the block runs, `file` says where the database is; only its owner can read it."""
+    write_private(file, database_url + "\n")
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _ready_file(own: Path) -> Path:

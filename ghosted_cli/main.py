@@ -6,6 +6,7 @@ from ghosted_cli.compare import compare
 from ghosted_cli.compress import compress
 from ghosted_cli.demo import demo
 from ghosted_cli.inspect import inspect, verify
+from ghosted_cli.keys import app as keys
 from ghosted_cli.plan import plan
 from ghosted_cli.service_commands import app as service
 from ghosted_cli.up import up
@@ -25,6 +26,7 @@ app.command()(verify)
 app.command()(up)
 for command in service.registered_commands:
     app.registered_commands.append(command)
+app.add_typer(keys, name="keys")
 app.command()(demo)
 
 

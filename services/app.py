@@ -5,13 +5,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import Depends, FastAPI
 
-from services import health, methods, openapi, problems
+from services import health, methods, metrics, openapi, problems
 from services.artifacts import endpoints as artifacts
 from services.bodies import BodyGuard
 from services.config import Settings
 from services.jobs import endpoints as jobs
 from services.parameters import check_parameters
+from services.request_log import RequestLog
 from services.toolbox import open_toolbox
+from services.uploads import endpoints as uploads
+from services.workers import endpoints as workers
 
 VERSION = "0.1.0"
 DESCRIPTION = (
@@ -33,11 +36,22 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    for router in (jobs.router, artifacts.router, methods.router, health.router):
+    for router in (
+        jobs.router,
+        artifacts.router,
+        uploads.router,
+        methods.router,
+        workers.router,
+        health.router,
+    ):
         app.include_router(router)
+    if settings.metrics != "off":
+        app.include_router(metrics.router)
     problems.install(app)
     openapi.install(app)
     app.add_middleware(BodyGuard, max_bytes=settings.max_body_bytes)
+    # Last, which is outermost: what the guard refuses has an id and a line too.
+    app.add_middleware(RequestLog)
     return app
 
 

@@ -6,10 +6,30 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from services.sealing import SecretBox
+from services.workers.classes import parse_classes
+
 Seconds = Annotated[float, Field(gt=0)]
 WholeSeconds = Annotated[int, Field(gt=0)]
 DATABASE_SCHEMES = ("postgresql", "postgresql+psycopg", "postgres")
 REDIS_SCHEMES = ("redis", "rediss")
+
+
+class DatabaseSettings(BaseSettings):
+    """All that commands need which only reach the database."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="GHOSTED_", frozen=True, extra="ignore", hide_input_in_errors=True
+    )
+
+    database_url: SecretStr = Field(
+        description="PostgreSQL 15 or newer, as postgresql://user:password@host/name."
+    )
+
+    @field_validator("database_url")
+    @classmethod
+    def _database_is_postgresql(cls, value: SecretStr) -> SecretStr:
+        return _of_scheme(value, DATABASE_SCHEMES)
 
 
 class StoreSettings(BaseSettings):
@@ -50,12 +70,9 @@ class StoreSettings(BaseSettings):
     )
 
 
-class Settings(StoreSettings):
+class Settings(StoreSettings, DatabaseSettings):
     """Every setting of the API, the outbox and the workers; docs/settings.md has a line for each."""
 
-    database_url: SecretStr = Field(
-        description="PostgreSQL 15 or newer, as postgresql://user:password@host/name."
-    )
     redis_url: SecretStr = Field(description="Redis or Valkey that carries the wake-ups, as redis://host/0.")
 
     lease_seconds: WholeSeconds = Field(
@@ -86,6 +103,14 @@ class Settings(StoreSettings):
         default=3600, ge=1, le=3600, description="How long a download link works; an hour at most."
     )
 
+    memory_classes: str = Field(
+        default="small:16,medium:48,large",
+        description="Queues by what a job needs: names, and the most of each in GiB but for the last.",
+    )
+    worker_keep_seconds: WholeSeconds = Field(
+        default=3600, description="How long a worker that is gone stays in the list of workers."
+    )
+
     ready_file: Path | None = Field(
         default=None,
         description="File that exists while a relay or worker is at work; for health checks. One each.",
@@ -93,25 +118,68 @@ class Settings(StoreSettings):
     auth_enabled: bool = Field(
         default=True, description="Whether requests need a key. Without, everyone sees every job."
     )
+    resolve_models: bool = Field(
+        default=True,
+        description="Whether the API asks the Hub for a model's commit when a job is submitted; off where "
+        "only the workers reach the Hub.",
+    )
+    secret_key: SecretStr | None = Field(
+        default=None,
+        description="Random texts of 32 or more characters, separated by commas, that Hub tokens are "
+        "encrypted with; the first encrypts, all decrypt. Empty: no tokens are taken.",
+    )
+    requests_per_minute: int = Field(
+        default=600, ge=0, description="Requests that a key may send in a minute; 0 for no limit."
+    )
+    jobs_per_day: int = Field(
+        default=1000, ge=0, description="Jobs that a key may submit in 24 hours; 0 for no limit."
+    )
+    queued_jobs_per_key: int = Field(
+        default=100, ge=0, description="Jobs of a key that may wait at once; 0 for no limit."
+    )
+    upload_max_bytes: int = Field(
+        default=64 * 1024 * 1024, ge=1, le=5 * 1024**3, description="Longest text that may be uploaded."
+    )
+    upload_max_line_bytes: int = Field(
+        default=1024 * 1024, ge=1, le=16 * 1024**2, description="Longest line of an uploaded text."
+    )
+    upload_days: int = Field(default=7, ge=1, description="How long an uploaded text is kept.")
+    uploads_per_key: int = Field(
+        default=50, ge=0, description="Uploads of a key that are kept at once; 0 for no limit."
+    )
     max_body_bytes: int = Field(default=256 * 1024, ge=1024, description="Longest request body read.")
     public_base_url: str | None = Field(
         default=None, description="Address of the API as the users reach it; empty gives relative links."
     )
     api_host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
     api_port: int = Field(default=8000, ge=0, le=65535, description="Port that the API listens on.")
+    metrics: Literal["off", "admin", "anyone"] = Field(
+        default="admin", description="Who may read /metrics: nobody, keys of the scope admin, or anyone."
+    )
+    otlp_endpoint: str | None = Field(
+        default=None,
+        description="OTLP/HTTP collector that traces are sent to, as http://host:4318; empty for none.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The least severe lines that are logged."
     )
-
-    @field_validator("database_url")
-    @classmethod
-    def _database_is_postgresql(cls, value: SecretStr) -> SecretStr:
-        return _of_scheme(value, DATABASE_SCHEMES)
 
     @field_validator("redis_url")
     @classmethod
     def _broker_is_redis(cls, value: SecretStr) -> SecretStr:
         return _of_scheme(value, REDIS_SCHEMES)
+
+    @field_validator("memory_classes")
+    @classmethod
+    def _classes_are_classes(cls, value: str) -> str:
+        parse_classes(value)
+        return value
+
+    @field_validator("secret_key")
+    @classmethod
+    def _keys_are_keys(cls, value: SecretStr | None) -> SecretStr | None:
+        SecretBox.of(value)
+        return value
 
     @model_validator(mode="after")
     def _intervals_fit(self) -> "Settings":

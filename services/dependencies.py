@@ -1,17 +1,22 @@
 """What endpoints ask for, and where a request's transaction ends."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated
 
-from fastapi import Depends, Request, Security
+from fastapi import Depends, Header, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import SecretStr
 
-from services.auth.repository import find_key
+from services.auth import repository as keys
+from services.auth.scopes import ANYONE, Caller, Scope, scope_for
 from services.db import sessions
-from services.errors import UnauthenticatedError
+from services.errors import InvalidRequestError, UnauthenticatedError
 from services.jobs.repository import Viewer
 from services.toolbox import Toolbox
 
+# What can stand in a header and is not endless; which tokens are good, the Hub decides.
+HUB_TOKEN = re.compile(r"[\x21-\x7e]{8,512}")
 bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="A key of `ghosted keys create`.")
 
 
@@ -41,18 +46,74 @@ ReadSession = Annotated[sessions.ReadSession, Depends(_read_session, scope="func
 WriteSession = Annotated[sessions.WriteSession, Depends(_write_session, scope="function")]
 
 
-def _viewer(
-    tools: Tools, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
-) -> Viewer:
-    if not tools.settings.auth_enabled:
-        return Viewer(None)
+def _caller(
+    request: Request,
+    tools: Tools,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
+) -> Caller:
+    """Who sends this request, counted against the key's limit."""
+    caller = ANYONE if not tools.settings.auth_enabled else _identified(tools, credentials)
+    # Without keys, whoever has the same address shares a limit.
+    host = request.client.host if request.client else ""
+    tools.limiter.count_request(host if caller.key_id is None else str(caller.key_id))
+    return caller
+
+
+def _identified(tools: Toolbox, credentials: HTTPAuthorizationCredentials | None) -> Caller:
     if credentials is None:
         raise UnauthenticatedError("this request carries no API key")
     with tools.database.read() as session:
-        key_id = find_key(session, credentials.credentials)
-    if key_id is None:
-        raise UnauthenticatedError("this API key is unknown or revoked")
-    return Viewer(key_id)
+        found = keys.find_key(session, credentials.credentials)
+    if found is None:
+        raise UnauthenticatedError("this API key is unknown, revoked or past its time")
+    if found.use_to_note and found.caller.key_id is not None:
+        with tools.database.write() as session:
+            keys.note_use(session, found.caller.key_id)
+    return found.caller
+
+
+CurrentCaller = Annotated[Caller, Depends(_caller)]
+
+
+def _viewer(request: Request, caller: CurrentCaller) -> Viewer:
+    # Here and not at each endpoint, so that none can be forgotten.
+    caller.require(scope_for(request.method))
+    return Viewer(caller.key_id)
+
+
+def _admin(caller: CurrentCaller) -> Caller:
+    caller.require(Scope.ADMIN)
+    return caller
 
 
 CurrentViewer = Annotated[Viewer, Depends(_viewer)]
+# For what belongs to no user: workers, for example.
+CurrentAdmin = Annotated[Caller, Depends(_admin)]
+
+
+def allow_metrics(
+    request: Request,
+    tools: Tools,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
+) -> None:
+    """Return if this request may see the figures for operators."""
+    if tools.settings.metrics != "anyone":
+        _caller(request, tools, credentials).require(Scope.ADMIN)
+
+
+def _hub_token(
+    tools: Tools,
+    x_hub_token: Annotated[
+        SecretStr | None,
+        Header(description="A token of the Hugging Face Hub that may read the model; kept encrypted."),
+    ] = None,
+) -> SecretStr | None:
+    if x_hub_token is None:
+        return None
+    tools.secrets.require_keys()
+    if not HUB_TOKEN.fullmatch(x_hub_token.get_secret_value()):
+        raise InvalidRequestError("this is no token of the Hub", field="X-Hub-Token")
+    return x_hub_token
+
+
+HubToken = Annotated[SecretStr | None, Depends(_hub_token)]

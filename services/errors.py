@@ -4,12 +4,18 @@ GhostedError
 ├── ServiceError                  carries the HTTP status it is answered with
 │   ├── InvalidRequestError       422  a field of the request is wrong
 │   │   ├── LocalPathRefusedError      a path of this machine in a request
-│   │   └── UnknownAliasError          an alias that the catalog does not hold
+│   │   ├── UnknownAliasError          an alias that the catalog does not hold
+│   │   ├── TokensNotAcceptedError     a Hub token, where the operator set no key to encrypt it
+│   │   ├── UploadRefusedError         an upload that is not the text it was said to be
+│   │   └── UploadNotCompleteError     a job names an upload that was not completed
 │   ├── UnauthenticatedError      401
+│   ├── ScopeMissingError         403  the key may not do this
 │   ├── RouteNotFoundError        404
 │   ├── JobNotFoundError          404  no such job, or one of another key
+│   ├── UploadNotFoundError       404  no such upload, or one of another key
 │   ├── MethodNotAllowedError     405
 │   ├── JobFinishedError          409  too late to cancel
+│   ├── UploadInUseError          409  a job that waits or runs needs it
 │   ├── JobNotFinishedError       409  too early to delete
 │   ├── IdempotencyBusyError      409  the first request of this Idempotency-Key still runs
 │   ├── IdempotencyReuseError     422  an Idempotency-Key used for two different requests
@@ -17,6 +23,9 @@ GhostedError
 │   ├── ArtifactExpiredError      410
 │   ├── BodyTooLargeError         413
 │   ├── MediaTypeError            415
+│   ├── TooManyRequestsError      429  more requests than a key may send in a minute
+│   ├── TooManyUploadsError       429  more uploads than a key may keep
+│   ├── TooManyJobsError          429  more jobs than a key may submit in a day, or have waiting
 │   ├── BadRequestError           400  not HTTP or JSON as it should be
 │   └── UnavailableError          503  a part that the service stands on does not answer
 │       ├── DatabaseUnavailableError
@@ -26,6 +35,7 @@ GhostedError
 ├── WorkerLostError               every attempt lost its worker
 ├── DeadlineExceededError         the job ran longer than it may
 ├── LeaseLostError                another attempt owns the job
+├── TokenUnreadableError          a Hub token that today's keys do not open
 └── TransitionError               a move that the table of states does not hold
 """
 
@@ -40,9 +50,17 @@ class ServiceError(GhostedError):
     code = "service"
     status: ClassVar[int] = 500
 
-    def __init__(self, message: str, *, field: str | None = None, advice: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        advice: str | None = None,
+        retry_after_seconds: int | None = None,
+    ) -> None:
         super().__init__(message, advice=advice)
         self.field = field
+        self.retry_after_seconds = retry_after_seconds
 
 
 class BadRequestError(ServiceError):
@@ -61,6 +79,14 @@ class UnauthenticatedError(ServiceError):
     advice = "Send a valid key in the header 'Authorization: Bearer ...'."
 
 
+class ScopeMissingError(ServiceError):
+    """The key is in use, but not for this."""
+
+    code = "scope_missing"
+    status = 403
+    advice = "Use a key with the named scope; 'ghosted keys create --scope' makes one."
+
+
 class RouteNotFoundError(ServiceError):
     """The service has nothing at this path."""
 
@@ -75,6 +101,14 @@ class JobNotFoundError(ServiceError):
     code = "job_not_found"
     status = 404
     advice = "Check the id and the key; GET /v1/jobs lists the jobs of your key."
+
+
+class UploadNotFoundError(ServiceError):
+    """No such upload, or it belongs to another key: the answer does not tell which."""
+
+    code = "upload_not_found"
+    status = 404
+    advice = "Check the id and the key; uploads are kept for a limited time, so upload the text again."
 
 
 class MethodNotAllowedError(ServiceError):
@@ -118,6 +152,14 @@ class IdempotencyReuseError(ServiceError):
     advice = "Take a fresh key for each new request, and the same key only to repeat one."
 
 
+class UploadInUseError(ServiceError):
+    """A job that waits or runs needs this upload."""
+
+    code = "upload_in_use"
+    status = 409
+    advice = "Wait until the job has ended, or cancel it."
+
+
 class ArtifactNotReadyError(ServiceError):
     """The job has no artifact: it has not ended, or not ended well."""
 
@@ -150,6 +192,33 @@ class MediaTypeError(ServiceError):
     advice = "Send the header 'Content-Type: application/json'."
 
 
+class TooManyRequestsError(ServiceError):
+    """This key sent more requests than it may in a minute."""
+
+    code = "too_many_requests"
+    status = 429
+    retryable = True
+    advice = "Wait as long as the header Retry-After says, then go on more slowly."
+
+
+class TooManyJobsError(ServiceError):
+    """This key has more jobs waiting, or submitted within a day, than it may."""
+
+    code = "too_many_jobs"
+    status = 429
+    retryable = True
+    advice = "Wait as long as the header Retry-After says, or cancel jobs that wait."
+
+
+class TooManyUploadsError(ServiceError):
+    """This key keeps as many uploads as it may."""
+
+    code = "too_many_uploads"
+    status = 429
+    retryable = True
+    advice = "Delete uploads that no job needs any more, or wait until they expire."
+
+
 class InvalidRequestError(ServiceError):
     """A field of the request is missing, unknown or out of range."""
 
@@ -170,6 +239,27 @@ class UnknownAliasError(InvalidRequestError):
 
     code = "unknown_alias"
     advice = "Use one of the aliases listed in the message, or ask the operator to add yours."
+
+
+class TokensNotAcceptedError(InvalidRequestError):
+    """This service keeps no Hub tokens: its operator set no key to encrypt them with."""
+
+    code = "tokens_not_accepted"
+    advice = "Use a public model, or ask the operator to set GHOSTED_SECRET_KEY."
+
+
+class UploadRefusedError(InvalidRequestError):
+    """The uploaded file is not the text that it was said to be."""
+
+    code = "upload_refused"
+    advice = "Correct the file at the named line and upload it again."
+
+
+class UploadNotCompleteError(InvalidRequestError):
+    """The upload was begun, but its end was never told."""
+
+    code = "upload_not_complete"
+    advice = "Send the file to the upload's address, then POST to its ':complete'."
 
 
 class UnavailableError(ServiceError):
@@ -223,6 +313,13 @@ class LeaseLostError(GhostedError):
 
     code = "lease_lost"
     advice = "Stop the attempt: the job has ended or another attempt owns it."
+
+
+class TokenUnreadableError(GhostedError):
+    """The Hub token that came with the job cannot be decrypted any more."""
+
+    code = "token_unreadable"
+    advice = "Submit again with the token: the operator has changed the keys meanwhile."
 
 
 class TransitionError(GhostedError):

@@ -11,6 +11,7 @@ from services.problems import problem_of
 OPENED_TAGS = [
     {"name": "jobs", "description": "Ask for a compressed model; follow, change and delete what was asked."},
     {"name": "artifacts", "description": "Fetch what a job made."},
+    {"name": "uploads", "description": "Bring a text of your own, for jobs to calibrate or evaluate on."},
     {"name": "methods", "description": "What there is to choose from."},
     {"name": "health", "description": "For probes; no key is needed."},
 ]
@@ -21,7 +22,7 @@ def _text(description: str, **schema: Any) -> dict[str, Any]:
 
 
 HEADERS: Mapping[str, Any] = {
-    "Location": _text("The address of the new job."),
+    "Location": _text("The address of what was made."),
     "Retry-After": {"description": "Seconds to wait before asking again.", "schema": {"type": "integer"}},
     "ETag": _text("Send it as `If-None-Match` to be answered 304 while nothing changed."),
     "Idempotent-Replayed": _text(
@@ -34,6 +35,7 @@ ACCEPTED_HEADERS = ("Location", "Retry-After", "Idempotent-Replayed")
 SUCCESS_HEADERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "submit_job": {"202": ACCEPTED_HEADERS},
     "retry_job": {"202": ACCEPTED_HEADERS},
+    "begin_upload": {"201": ("Location",)},
     "get_job": {"200": ("ETag",), "304": ("ETag",)},
     "stream_events": {"200": ("X-Accel-Buffering",)},
 }
@@ -107,9 +109,15 @@ WITH_KEY = {
         (errors.UnauthenticatedError("this request carries no API key"),),
         ("WWW-Authenticate",),
     ),
+    403: Documented(
+        "The key may not do this", (errors.ScopeMissingError("this key has not the scope 'submit'"),)
+    ),
     429: Documented("More requests or jobs than this key may have now", (), ("Retry-After",)),
 }
 WITH_JOB = {404: Documented("No such job, or it is another's", (errors.JobNotFoundError(f"no job {_ID}"),))}
+WITH_UPLOAD = {
+    404: Documented("No such upload, or it is another's", (errors.UploadNotFoundError(f"no upload {_ID}"),))
+}
 WITH_INPUT = {
     422: Documented(
         "A field or parameter of the request is wrong",
@@ -138,7 +146,7 @@ _BUSY = {
     409: Documented("A request with this key is being answered", (errors.IdempotencyBusyError("not yet"),))
 }
 OF_OPERATION: Mapping[str, Mapping[int, Documented]] = {
-    "submit_job": {**WITH_SPEC, **_BUSY},
+    "submit_job": {**WITH_SPEC, **_BUSY, **WITH_UPLOAD},
     "retry_job": {**WITH_SPEC, **_BUSY},
     "validate_job": {
         422: Documented(
@@ -150,6 +158,11 @@ OF_OPERATION: Mapping[str, Mapping[int, Documented]] = {
         )
     },
     "cancel_job": {409: Documented("The job has ended", (errors.JobFinishedError("it is failed"),))},
+    "delete_upload": {
+        409: Documented(
+            "A job that waits or runs names the upload", (errors.UploadInUseError("a job names it"),)
+        )
+    },
     "delete_job": {409: Documented("The job has not ended", (errors.JobNotFinishedError("it is running"),))},
     "get_artifact": {
         409: Documented("The job has no artifact yet", (errors.ArtifactNotReadyError("it is running"),)),
@@ -164,9 +177,10 @@ def problems_of(path: str, operation: Mapping[str, Any]) -> dict[int, Documented
     """What the operation may answer with beside its success."""
     found = dict(ANY_OPERATION)
     # Readiness says which part is missing, in its own form.
-    found |= UNAVAILABLE if path.startswith("/v1/") else {}
+    found |= UNAVAILABLE if path.startswith("/v1/") or path == "/metrics" else {}
     found |= WITH_KEY if "security" in operation else {}
     found |= WITH_JOB if "{job_id}" in path else {}
+    found |= WITH_UPLOAD if "{upload_id}" in path else {}
     found |= WITH_INPUT if path.startswith("/v1/") else {}
     found |= WITH_BODY if "requestBody" in operation else {}
     found |= OF_OPERATION.get(operation["operationId"], {})

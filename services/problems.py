@@ -30,9 +30,12 @@ from services.errors import (
     ServiceError,
     UnauthenticatedError,
 )
+from services.request_log import REQUEST_ID, SCOPE_KEY
 
 MEDIA_TYPE = "application/problem+json"
 SHOWN_FLAWS = 20
+# Where the error does not say itself when to try again.
+RETRY_AFTER_SECONDS = 5
 
 logger = logging.getLogger(__name__)
 
@@ -90,9 +93,15 @@ def problem_of(error: GhostedError, flaws: Sequence[Flaw] = ()) -> Problem:
         detail=error.message,
         code=error.code,
         advice=error.hint,
-        field=error.field if isinstance(error, ServiceError) else None,
+        field=_field_of(error),
         flaws=list(flaws) or None,
     )
+
+
+def _field_of(error: GhostedError) -> str | None:
+    if isinstance(error, SourceError):
+        return "model"
+    return error.field if isinstance(error, ServiceError) else None
 
 
 def respond(error: GhostedError, flaws: Sequence[Flaw] = ()) -> ProblemResponse:
@@ -105,7 +114,10 @@ def respond(error: GhostedError, flaws: Sequence[Flaw] = ()) -> ProblemResponse:
 def _headers(error: GhostedError) -> dict[str, str]:
     if isinstance(error, UnauthenticatedError):
         return {"WWW-Authenticate": "Bearer"}
-    return {"Retry-After": "5"} if status_of(error) == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    stated = error.retry_after_seconds if isinstance(error, ServiceError) else None
+    if stated is None and status_of(error) != HTTPStatus.SERVICE_UNAVAILABLE:
+        return {}
+    return {"Retry-After": str(stated or RETRY_AFTER_SECONDS)}
 
 
 def install(app: FastAPI) -> None:
@@ -172,6 +184,9 @@ def _on_database(_: Request, error: Exception) -> ProblemResponse:
     return respond(DatabaseUnavailableError("the database does not answer or refused the transaction"))
 
 
-def _on_fault(_: Request, error: Exception) -> ProblemResponse:
+def _on_fault(request: Request, error: Exception) -> ProblemResponse:
     # Starlette raises the error again after this answer, and the server logs it.
-    return respond(GhostedError(f"unexpected {type(error).__name__}"))
+    response = respond(GhostedError(f"unexpected {type(error).__name__}"))
+    # Made outside of the layer that adds it to all other answers.
+    response.headers[REQUEST_ID] = request.scope.get(SCOPE_KEY, "")
+    return response

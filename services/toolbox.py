@@ -8,23 +8,42 @@ from ghosted_core.catalog import Catalog, builtin_catalog
 from services.artifacts.storage import ArtifactStore, open_store
 from services.config import Settings
 from services.db.sessions import Database, open_database
+from services.limits import Limiter
+from services.pinning import HubDesk
+from services.sealing import SecretBox
+from services.telemetry import Tracing, open_tracing
 
 
 @dataclass(frozen=True)
 class Toolbox:
-    """Settings, database, object store and catalog."""
+    """Settings, database, object store, catalog, limits, traces, and what knows the Hub and its tokens."""
 
     settings: Settings
     database: Database
     store: ArtifactStore
     catalog: Catalog
+    limiter: Limiter
+    secrets: SecretBox
+    hub: HubDesk
+    tracing: Tracing
 
 
 @contextmanager
 def open_toolbox(settings: Settings) -> Iterator[Toolbox]:
     """The tools of `settings`; nothing connects before it is used, and all is closed afterwards."""
     database = open_database(settings.database_url.get_secret_value())
+    tracing = open_tracing(settings.otlp_endpoint, "ghosted-api")
     try:
-        yield Toolbox(settings, database, open_store(settings), builtin_catalog())
+        yield Toolbox(
+            settings,
+            database,
+            open_store(settings),
+            builtin_catalog(),
+            Limiter(settings),
+            SecretBox.of(settings.secret_key),
+            HubDesk(enabled=settings.resolve_models),
+            tracing,
+        )
     finally:
+        tracing.close()
         database.close()

@@ -15,6 +15,7 @@ SECRETS = {
     "REDIS_PASSWORD": "redis-secret",
     "GHOSTED_S3_ACCESS_KEY": "access",
     "GHOSTED_S3_SECRET_KEY": "s3-secret",
+    "GHOSTED_SECRET_KEY": "a-secret-of-32-characters-or-more",
 }
 VARIABLE = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>\w+)(?P<operator>:[-?])?(?P<argument>[^}]*)\})")
 

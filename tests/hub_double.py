@@ -10,13 +10,16 @@ from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+ENTITLED = "Bearer hf_entitled"
+
 
 @dataclass
 class Repository:
     """Files at one commit, reachable by its revisions; `refusal` is (status, code of the Hub) instead.
 
-    `listed_sizes` states false sizes for some files. `gated_files` lists, but serves no file;
-    `broken_files` are listed, but asking for one finds the Hub out of order.
+    `listed_sizes` states false sizes for some files. `gated_files` lists its files to all and serves
+    them to the token "hf_entitled"; `broken_files` are listed, but asking for one finds the Hub out
+    of order.
     """
 
     files: Mapping[str, bytes]
@@ -108,9 +111,13 @@ class _Handler(BaseHTTPRequestHandler):
         revision = rest[1] if len(rest) > 1 else "main"
         if revision not in {*repository.revisions, repository.commit}:
             self._refuse(404, "RevisionNotFound")
+        elif path.endswith("/auth-check"):
+            # A token is good here if it says so.
+            entitled = not repository.gated_files or self.headers.get("Authorization") == ENTITLED
+            self._send(b"{}", {}) if entitled else self._refuse(403, "GatedRepo")
         elif path.startswith("api/"):
             self._send(json.dumps(_document(repository, rest)).encode(), {"Content-Type": "application/json"})
-        elif repository.gated_files:
+        elif repository.gated_files and self.headers.get("Authorization") != ENTITLED:
             self._refuse(403, "GatedRepo")
         elif "/".join(rest[2:]) in repository.broken_files:
             # The client would try again after a 503, for half a minute.
@@ -150,4 +157,5 @@ def _document(repository: Repository, rest: list[str]) -> Any:
             for name in repository.files
         ]
     siblings = [{"rfilename": name, "size": repository.size(name)} for name in repository.files]
-    return {"id": "owner/name", "sha": repository.commit, "siblings": siblings, "tags": []}
+    gated = "manual" if repository.gated_files else False
+    return {"id": "owner/name", "sha": repository.commit, "siblings": siblings, "tags": [], "gated": gated}

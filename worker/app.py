@@ -10,19 +10,25 @@ from typing import Any
 import billiard
 from celery import Celery
 from celery.signals import worker_process_init, worker_ready, worker_shutting_down
+from kombu import Exchange, Queue
 
 from services.leash import tie_to
 from services.outbox.publisher import QUEUE
 from services.readiness import hide, show
+from services.workers.classes import parse_classes
 from worker.config import WorkerSettings
+from worker.identity import ThisWorker
+from worker.pulse import Pulse
 from worker.tasks import register
 
 # To the pool's process; SIGTERM has a meaning of its own there, which ends it at once.
 ORDER = signal.SIGUSR2
 
 
-def create_app(settings: WorkerSettings) -> Celery:
+def create_app(settings: WorkerSettings, this: ThisWorker) -> Celery:
     """An application that takes one job at a time, JSON only, and stores no results."""
+    classes = parse_classes(settings.memory_classes)
+    queues = classes.queues_of(this.place.devices()[0].memory_bytes)
     app = Celery("ghosted", broker=settings.redis_url.get_secret_value(), set_as_current=False)
     app.conf.update(
         task_serializer="json",
@@ -31,6 +37,7 @@ def create_app(settings: WorkerSettings) -> Celery:
         # Early: the row in the database is the job. A message lost with its worker is sent again.
         task_acks_late=False,
         task_default_queue=QUEUE,
+        task_queues=[Queue(name, Exchange(name), routing_key=name) for name in queues],
         worker_pool="prefork",
         worker_concurrency=1,
         # A message taken ahead would wait behind a job of hours while other workers idle.
@@ -47,14 +54,26 @@ def create_app(settings: WorkerSettings) -> Celery:
             "socket_connect_timeout": 5,
             "socket_keepalive": True,
             "health_check_interval": 10,
+            # In the order of the queues above, as long as there is something in the first.
+            "queue_order_strategy": "priority",
         },
     )
     shutdown = threading.Event()
-    register(app, settings, shutdown)
+    register(app, settings, this, shutdown)
     _obey_shutdown(shutdown)
+    _tell_ready(this.pulse)
     if settings.ready_file is not None:
         _show_readiness(settings.ready_file)
     return app
+
+
+def _tell_ready(pulse: Pulse) -> None:
+    """The worker's first process knows when messages are taken."""
+
+    def tell(**_: Any) -> None:
+        pulse.show_ready()
+
+    worker_ready.connect(tell, weak=False)
 
 
 def _show_readiness(file: Path) -> None:

@@ -1,6 +1,7 @@
 """The errors of running a job, beside those of the core and of the service.
 
 GhostedError
+├── DeviceMissingError   the device of the settings is not there
 ├── RunnerCrashedError   the job's process ended with a fault of ours
 └── UploadChangedError   the store gave back other bytes than it got
 """
@@ -9,7 +10,21 @@ from enum import StrEnum
 
 from ghosted_core.errors import GhostedError, OutOfMemoryError
 
-__all__ = ["OutOfMemoryError", "RunnerCrashedError", "StopReason", "StoppedError", "UploadChangedError"]
+__all__ = [
+    "DeviceMissingError",
+    "OutOfMemoryError",
+    "RunnerCrashedError",
+    "StopReason",
+    "StoppedError",
+    "UploadChangedError",
+]
+
+
+class DeviceMissingError(GhostedError):
+    """The worker is to use a device that this machine does not have."""
+
+    code = "device_missing"
+    advice = "Set GHOSTED_DEVICE to cpu, or to cuda:N with N below the number of GPUs that nvidia-smi lists."
 
 
 class RunnerCrashedError(GhostedError):

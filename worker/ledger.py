@@ -2,9 +2,12 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
+
+from sqlalchemy.exc import OperationalError
 
 from ghosted_core.recorder import (
     Logged,
@@ -18,6 +21,7 @@ from services.jobs import attempts, reporting
 from services.jobs.attempts import Fence
 from worker.patience import patiently
 from worker.protocol import Moved, Said
+from worker.stages import StageSpans
 
 T = TypeVar("T")
 
@@ -35,8 +39,15 @@ class Ledger:
     """
 
     def __init__(
-        self, database: Database, fence: Fence, private: Path, *, patience_seconds: float = 30
+        self,
+        database: Database,
+        fence: Fence,
+        private: Path,
+        spans: StageSpans,
+        *,
+        patience_seconds: float = 30,
     ) -> None:
+        self._spans = spans
         self._database = database
         self._fence = fence
         self._private = private
@@ -46,6 +57,7 @@ class Ledger:
         self._begun = 0.0
         self._moving = False
         self._logged = 0
+        self._secrets: list[str] = []
         self.stage: str | None = None
 
     def write(self, action: Callable[[WriteSession, Fence], T]) -> T:
@@ -75,6 +87,7 @@ class Ledger:
     def begin(self, stage: str, *, total: int | None = None, unit: str = "tokens") -> None:
         """The job is at the beginning of `stage`."""
         self.stage = stage
+        self._spans.begin(stage)
         self._begun = time.monotonic()
         self._progress_due = 0.0
         self._report(
@@ -82,14 +95,17 @@ class Ledger:
         )
 
     def progress(self, stage: str, done: int) -> None:
-        """`done` of the stage is behind the job; told at most twice a second."""
+        """`done` of the stage is behind the job; told at most twice a second, if the database is there."""
         now = time.monotonic()
         if now >= self._progress_due:
             self._progress_due = now + PROGRESS_SECONDS
-            self.write(lambda session, fence: attempts.record_progress(session, fence, stage, done))
+            # Not repeated: the next figure replaces this one, and the job's process waits meanwhile.
+            with suppress(OperationalError), self._database.write() as session:
+                attempts.record_progress(session, self._fence, stage, done)
 
     def finished(self, stage: str, seconds: float, peak_memory_bytes: int | None = None) -> None:
         """`stage` is over, after `seconds`."""
+        self._spans.end()
         payload = {"stage": stage, "seconds": seconds, "peak_memory_bytes": peak_memory_bytes}
         self._event("stage_finished", payload)
 
@@ -115,7 +131,17 @@ class Ledger:
 
     def public(self, text: str) -> str:
         """`text` without the private folder's path, and not endless."""
-        return text.replace(str(self._private), "(scratch)")[:MESSAGE_LIMIT]
+        return self.without_secrets(text.replace(str(self._private), "(scratch)"))[:MESSAGE_LIMIT]
+
+    def hide(self, secret: str) -> None:
+        """From now on `secret` stands in nothing that is told or logged."""
+        self._secrets.append(secret)
+
+    def without_secrets(self, text: str) -> str:
+        """`text` with a stand-in for each hidden secret."""
+        for secret in self._secrets:
+            text = text.replace(secret, "(hidden)")
+        return text
 
     def _moved(self, event: Moved) -> None:
         if event.stage != self.stage:

@@ -10,8 +10,17 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SecretStr,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    field_serializer,
+)
 
 from ghosted_core.errors import GhostedError
 from ghosted_core.recorder import (
@@ -52,6 +61,14 @@ class RunRequest(Message):
     cache: Path
     device: str
     stages: Path
+    # The user's own texts, by the ids of their uploads, as files in the job's folder.
+    uploads: dict[UUID, Path] = {}
+    # For the Hub and nobody else. It crosses the pipe in the clear, and shows in no representation.
+    hub_token: SecretStr | None = None
+
+    @field_serializer("hub_token", when_used="json")
+    def _in_the_clear(self, token: SecretStr | None) -> str | None:
+        return None if token is None else token.get_secret_value()
 
 
 class VerifyRequest(Message):

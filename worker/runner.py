@@ -1,7 +1,11 @@
 """The process that runs one job: `python -m worker.runner`. It has no credentials."""
 
 import sys
+from dataclasses import replace
 
+from ghosted_core.catalog import builtin_catalog
+from ghosted_core.recorder import Event, Recorder, Stage, StageFinished
+from worker.confinement import leave_network
 from worker.errors import OutOfMemoryError
 from worker.protocol import ExitCode, RunRequest
 from worker.speaking import Speaker, converse
@@ -24,12 +28,27 @@ def run(request: RunRequest, speaker: Speaker) -> None:
         out=request.out,
         cache=request.cache,
         device=pick_device(request.device),
+        catalog=replace(builtin_catalog(), uploads=request.uploads),
+        hub_token=None if request.hub_token is None else request.hub_token.get_secret_value(),
         stages=AskingStageCache(request.stages, speaker),
     )
     try:
-        compress(request.spec, options, speaker)
+        compress(request.spec, options, Confining(speaker))
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise OutOfMemoryError(f"The job needs more memory than '{options.device}' has.") from error
+
+
+class Confining:
+    """Hands events on, and takes the network from this process once everything has been fetched."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def record(self, event: Event) -> None:
+        """Tell of `event`; nothing is fetched after the stage that loads."""
+        self._recorder.record(event)
+        if isinstance(event, StageFinished) and event.stage == Stage.LOAD:
+            leave_network()
 
 
 def main() -> ExitCode:

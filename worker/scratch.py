@@ -4,12 +4,14 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 PREFIX = "ghosted-job-"
+HALF_MADE_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,20 @@ def open_scratch(parent: Path | None) -> Iterator[Scratch]:
         os.close(descriptor)
 
 
+def _remove_half_made(root: Path) -> None:
+    """What a worker was making when it was killed goes too: a moment is all that takes."""
+    for folder in root.glob(f".{PREFIX}*"):
+        try:
+            age = time.time() - folder.lstat().st_mtime
+        except OSError:
+            continue
+        if age > HALF_MADE_SECONDS:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def remove_abandoned(root: Path) -> None:
     """The scratch folders in `root` whose worker is gone are removed."""
+    _remove_half_made(root)
     for folder in root.glob(PREFIX + "*"):
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)

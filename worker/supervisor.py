@@ -5,10 +5,11 @@ import os
 import socket
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
+from structlog.contextvars import bound_contextvars
 
 from ghosted_core.errors import GhostedError, InvalidSpecError
 from ghosted_core.spec import JobSpec
@@ -20,6 +21,8 @@ from services.db.sessions import Database
 from services.errors import DatabaseUnavailableError, LeaseLostError, WorkerLostError
 from services.jobs.attempts import Claimed, NewArtifact
 from services.jobs.failures import Failure, failure_of
+from services.sealing import SecretBox
+from services.telemetry import NoTracing, Tracing
 from worker.child import NOTHING_KEPT, Child, Stages
 from worker.claiming import claim
 from worker.clearing import clear
@@ -36,10 +39,17 @@ from worker.ledger import Ledger
 from worker.leftovers import discard
 from worker.protocol import Ended, Fault, Message, Result, RunRequest, VerifyRequest
 from worker.scratch import Scratch, open_scratch
+from worker.stages import StageSpans
+from worker.texts import TextShelf, fetch_uploads
 
 LOG_TAIL_BYTES = 4000
 
 logger = logging.getLogger(__name__)
+
+
+def worker_name() -> str:
+    """This process, for people who look for it."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,10 @@ class Tools:
     database: Database
     store: ArtifactStore
     shutdown: threading.Event
+    # The name under which jobs are claimed, and the variables of which their processes get some.
+    worker: str = field(default_factory=worker_name)
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    tracing: Tracing = field(default_factory=NoTracing)
 
 
 class AttemptFailedError(Exception):
@@ -62,12 +76,16 @@ class AttemptFailedError(Exception):
 
 def supervise(tools: Tools, job_id: UUID) -> None:
     """The job has ended, waits for another attempt, or belongs to another worker."""
-    claimed = claim(tools.database, tools.settings, job_id, worker=worker_name())
+    claimed = claim(tools.database, tools.settings, job_id, worker=tools.worker)
     if claimed is None:
         logger.info("job %s is not to be had: it runs elsewhere or has ended", job_id)
         return
+    ids: dict[str, str | int] = {"job_id": str(job_id), "attempt": claimed.fence.attempt}
+    named = {f"ghosted.{name}": value for name, value in ids.items()}
     try:
         with (
+            tools.tracing.span("attempt", kind="consumer", parent=claimed.traceparent, attributes=named),
+            bound_contextvars(**ids),
             open_scratch(tools.settings.scratch) as scratch,
             Heart(tools.database, claimed, tools.settings, tools.shutdown) as heart,
         ):
@@ -80,11 +98,6 @@ def supervise(tools: Tools, job_id: UUID) -> None:
         logger.error("job %s: attempt %d lost the database", job_id, claimed.fence.attempt)  # noqa: TRY400
 
 
-def worker_name() -> str:
-    """This worker, for people who look for it."""
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
 class Attempt:
     """The steps between claim and end."""
 
@@ -93,8 +106,11 @@ class Attempt:
         self.claimed = claimed
         self.scratch = scratch
         self.heart = heart
+        self.spans = StageSpans(tools.tracing)
         patience = tools.settings.lease_seconds
-        self.ledger = Ledger(tools.database, claimed.fence, scratch.folder, patience_seconds=patience)
+        self.ledger = Ledger(
+            tools.database, claimed.fence, scratch.folder, self.spans, patience_seconds=patience
+        )
         self.prefix = attempt_prefix(claimed.fence.job_id, claimed.fence.attempt)
         # Attempts before this one may have left something.
         self.may_have_uploaded = claimed.fence.attempt > 1
@@ -107,7 +123,7 @@ class Attempt:
             DatabaseUnavailableError: nothing can be written down.
         """
         try:
-            conclude_succeeded(self.ledger, self._work())
+            conclude_succeeded(self.ledger, self._traced_work())
         except StoppedError as stopped:
             if stopped.reason is not StopReason.LEASE_LOST:
                 self._clear()
@@ -127,6 +143,12 @@ class Attempt:
         """Before the end is written down: whoever sees that the job has ended finds nothing of it."""
         if self.may_have_uploaded:
             clear(self.tools.settings, self.claimed.fence)
+
+    def _traced_work(self) -> NewArtifact:
+        try:
+            return self._work()
+        finally:
+            self.spans.end()
 
     def _work(self) -> NewArtifact:
         self._compress()
@@ -154,12 +176,26 @@ class Attempt:
             cache=settings.cache,
             device=settings.device,
             stages=self.scratch.stages,
+            uploads=fetch_uploads(
+                spec, TextShelf(self.tools.database, self.tools.store), self.scratch.folder / "texts"
+            ),
+            hub_token=self._hub_token(),
         )
-        prefix = stages_prefix(spec, self.claimed.owner_id)
+        private = self.claimed.hub_token is not None
+        prefix = stages_prefix(spec, self.claimed.owner_id, private=private)
         keeper = StageKeeper(
             open_stages(settings, prefix), self.scratch.stages, settings.stage_bytes, self.heart.check
         )
         self._run_child("worker.runner", request, stages=keeper)
+
+    def _hub_token(self) -> SecretStr | None:
+        sealed = self.claimed.hub_token
+        if sealed is None:
+            return None
+        box = SecretBox.of(self.tools.settings.secret_key)
+        token = box.open(sealed, self.claimed.fence.job_id)
+        self.ledger.hide(token.get_secret_value())
+        return token
 
     def _deliver(self, manifest: Manifest) -> None:
         self.may_have_uploaded = True
@@ -193,7 +229,7 @@ class Attempt:
             request,
             folder=self.scratch.folder,
             log=self.scratch.log,
-            environment=environment or job_environment(os.environ, self.scratch.folder),
+            environment=environment or job_environment(self.tools.environment, self.scratch.folder),
             stop_seconds=self.tools.settings.stop_seconds,
         )
         prefer_as_victim(child.pid)
@@ -227,4 +263,5 @@ class Attempt:
             return
         tail = self.scratch.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
         if tail:
+            tail = self.ledger.without_secrets(tail)
             logger.warning("job %s: its process printed:\n%s", self.claimed.fence.job_id, tail)

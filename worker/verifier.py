@@ -2,6 +2,7 @@
 
 import sys
 
+from worker.confinement import leave_network
 from worker.errors import OutOfMemoryError
 from worker.protocol import ExitCode, VerifyRequest
 from worker.speaking import Speaker, converse
@@ -13,6 +14,7 @@ def verify(request: VerifyRequest, _speaker: Speaker) -> None:
     Raises:
         CheckpointError: they do not.
     """
+    leave_network()
     import torch
 
     from ghosted_core.checkpoint.patched import verify_checkpoint

@@ -64,16 +64,21 @@ class HubClient:
     cache: Path
     token: str | None = field(repr=False)  # It must not reach a log.
     endpoint: str | None = None
+    timeout_seconds: float = TIMEOUT_SECONDS
 
     def listing(self, reference: HubModel) -> Listing:
         """What the repository holds at the commit that the revision names now."""
         # False, not None: None would let the client pick up a token that lies on this machine.
         api = HfApi(endpoint=self.endpoint, token=self.token or False)
         info = api.model_info(
-            reference.id, revision=reference.revision, files_metadata=True, timeout=TIMEOUT_SECONDS
+            reference.id, revision=reference.revision, files_metadata=True, timeout=self.timeout_seconds
         )
         if info.sha is None or not COMMIT.fullmatch(info.sha):
             raise HubUnavailableError(f"The Hub named no commit for {reference.id}.")
+        if info.gated:
+            # Anyone may read the list of a gated repository's files, and the cache, which all users
+            # share, would hand them out unasked.
+            api.auth_check(reference.id, token=self.token or False)
         sizes = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
         return Listing(commit=info.sha, sizes=sizes)
 

@@ -42,6 +42,7 @@ from ghosted_core.spec.references import (
     LocalText,
     ModelReference,
     TextReference,
+    UploadText,
     is_hub_id,
 )
 from ghosted_core.spec.strategies import (
@@ -102,6 +103,7 @@ __all__ = [
     "StreamlineChannel",
     "Taylor",
     "TextReference",
+    "UploadText",
     "is_hub_id",
     "parse_indices",
     "resolve_amount",

@@ -2,6 +2,7 @@
 
 import re
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
@@ -56,6 +57,12 @@ ModelReference = Annotated[
 ]
 
 
+class UploadShort(Frozen):
+    """The short form of an upload; reading turns it into an `UploadText`."""
+
+    upload: UUID
+
+
 class CatalogText(Frozen):
     """A text corpus that this installation knows by an alias."""
 
@@ -70,13 +77,30 @@ class LocalText(Frozen):
     path: str
 
 
+class UploadText(Frozen):
+    """A text that the user has uploaded to the service, also written `{"upload": ID}`.
+
+    The service fills in `sha256` when the job is submitted: the spec then names one content for good.
+    """
+
+    kind: Literal["upload"] = "upload"
+    id: UUID
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
 def _read_text(value: Any) -> Any:
-    return {"kind": "catalog", "alias": value} if isinstance(value, str) else value
+    if isinstance(value, str):
+        return {"kind": "catalog", "alias": value}
+    if isinstance(value, dict) and value.keys() == {"upload"}:
+        return {"kind": "upload", "id": value["upload"]}
+    return value
 
 
 TextReference = Annotated[
-    Annotated[CatalogText | LocalText, Field(discriminator="kind")],
-    BeforeValidator(_read_text, json_schema_input_type=Alias | CatalogText | LocalText),
+    Annotated[CatalogText | LocalText | UploadText, Field(discriminator="kind")],
+    BeforeValidator(
+        _read_text, json_schema_input_type=Alias | UploadShort | CatalogText | LocalText | UploadText
+    ),
 ]
 
 

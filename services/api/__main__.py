@@ -7,18 +7,22 @@ import uvicorn
 
 from services.app import create_app
 from services.config import load_settings
+from services.logs import configure_logging
 
 
 def main() -> None:
     """Serve until told to stop."""
     settings = load_settings()
+    configure_logging(settings.log_level)
     # After an ordered end uvicorn raises the signal again, for whoever handled it before; that end is 0.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
         create_app(settings),
         host=settings.api_host,
         port=settings.api_port,
-        log_level=settings.log_level,
+        # Our own lines, with ids, in place of the server's.
+        log_config=None,
+        access_log=False,
         server_header=False,
         timeout_graceful_shutdown=10,
     )

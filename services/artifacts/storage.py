@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
     from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
 
+PIECE_BYTES = 1 << 20
 # The most keys that one request may delete.
 DELETE_BATCH = 1000
 # What stores answer that know no versions.
@@ -80,6 +81,36 @@ class ArtifactStore:
         """
         with translated("downloading"):
             self.client.download_file(self.bucket, key, str(path))
+
+    def upload_link(self, key: str, *, size_bytes: int, seconds: int) -> str:
+        """An address to which anyone can send exactly `size_bytes` bytes for this key, for `seconds`."""
+        return self.signer.generate_presigned_url(
+            "put_object",
+            # Part of the signature: a body of another length is refused by the store.
+            Params={"Bucket": self.bucket, "Key": key, "ContentLength": size_bytes},
+            ExpiresIn=seconds,
+        )
+
+    def size(self, key: str) -> int | None:
+        """The object's length in bytes; None if there is none.
+
+        Raises:
+            StorageUnavailableError: the store does not answer or refuses.
+        """
+        with translated("looking for an object"):
+            answer = self.client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
+        found = [entry["Size"] for entry in answer.get("Contents", []) if entry["Key"] == key]
+        return found[0] if found else None
+
+    def read(self, key: str) -> Iterator[bytes]:
+        """The object's bytes, in pieces.
+
+        Raises:
+            StorageUnavailableError: the store does not answer, refuses, or has no such object.
+        """
+        with translated("reading"):
+            body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"]
+            yield from body.iter_chunks(PIECE_BYTES)
 
     def list_objects(self, prefix: str) -> Iterator[StoredObject]:
         """Every object below `prefix`, which ends in a slash.

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     CheckConstraint,
     DateTime,
@@ -59,7 +60,12 @@ class ApiKey(Base):
     name: Mapped[str]
     prefix: Mapped[str] = mapped_column(String(16), unique=True)
     digest: Mapped[str] = mapped_column(String(64))
+    scopes: Mapped[list[str]] = mapped_column(ARRAY(String(16)), server_default=text("'{read,submit}'"))
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    # From then on the key opens nothing; null: it does not end by itself.
+    expires_at: Mapped[datetime | None]
+    # To within a minute: writing it at every request would make a write of every read.
+    last_used_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
 
 
@@ -78,6 +84,10 @@ class Job(Base):
         CheckConstraint("(state = 'failed') = (failure IS NOT NULL)", name="failed_has_failure"),
         CheckConstraint(
             f"(state IN ({_sql_list(ACTIVE_STATES)})) = (finished_at IS NULL)", name="ended_has_finished_at"
+        ),
+        # Whatever code ends a job: with a token left in it, the database refuses.
+        CheckConstraint(
+            f"hub_token IS NULL OR state IN ({_sql_list(ACTIVE_STATES)})", name="ended_has_no_token"
         ),
         Index("ix_jobs_owner_id_id", "owner_id", "id"),
         Index("ix_jobs_owner_id_state_id", "owner_id", "state", "id"),
@@ -111,6 +121,10 @@ class Job(Base):
     retry_of: Mapped[UUID | None] = mapped_column(ForeignKey("jobs.id", ondelete="SET NULL"))
     labels: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     deadline_seconds: Mapped[int] = mapped_column(Integer)
+    # Encrypted (services.sealing), and null once the job has ended.
+    hub_token: Mapped[str | None]
+    # The W3C trace context of the submission: every attempt belongs to its trace.
+    traceparent: Mapped[str | None] = mapped_column(String(55))
 
     state: Mapped[str] = mapped_column(String(16), server_default=text("'queued'"))
     # How often a worker has begun; 0 until the first claim.
@@ -136,6 +150,9 @@ class Job(Base):
     finished_at: Mapped[datetime | None]
     # When the objects of all attempts but the successful one were deleted.
     objects_swept_at: Mapped[datetime | None]
+    # What an attempt takes of its worker, as foretold at submission; null where that is not known.
+    needs_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    needs_disk_bytes: Mapped[int | None] = mapped_column(BigInteger)
 
     artifact: Mapped["Artifact | None"] = relationship(lazy="raise", passive_deletes=True)
 
@@ -230,4 +247,62 @@ class IdempotencyKey(Base):
     location: Mapped[str]
     # The answer to the letter: JSONB would reorder it.
     body: Mapped[str]
+    expires_at: Mapped[datetime]
+
+
+class Worker(Base):
+    """A worker process, as it describes itself with each beat. It is live while its beats are recent.
+
+    What it runs is said by the jobs: those in state running whose `worker` is its id.
+    """
+
+    __tablename__ = "workers"
+
+    # host:pid:random, so that people recognise it and no two are ever the same.
+    id: Mapped[str] = mapped_column(primary_key=True)
+    host: Mapped[str]
+    pid: Mapped[int] = mapped_column(Integer)
+    version: Mapped[str]
+    # Kind, name and total memory of each device that its jobs may use.
+    devices: Mapped[list[dict[str, Any]]] = mapped_column(JSONB)
+    memory_class: Mapped[str] = mapped_column(String(CODE_LENGTH))
+    # Of the device that jobs run on; null where the machine does not tell.
+    memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    free_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    free_disk_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    started_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    last_seen_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class Tally(Base):
+    """How often something has happened so far, and how many seconds it took; see `services.tallies`."""
+
+    __tablename__ = "tallies"
+
+    name: Mapped[str] = mapped_column(String(CODE_LENGTH), primary_key=True)
+    label: Mapped[str] = mapped_column(String(CODE_LENGTH), primary_key=True)
+    count: Mapped[int] = mapped_column(BigInteger)
+    seconds: Mapped[float]
+
+
+class Upload(Base):
+    """A text that a user brought, to calibrate or evaluate on; its bytes lie in the object store."""
+
+    __tablename__ = "uploads"
+    __table_args__ = (
+        CheckConstraint("size_bytes > 0", name="size_bytes_positive"),
+        CheckConstraint("(completed_at IS NULL) = (sha256 IS NULL)", name="completed_has_sha256"),
+        Index("ix_uploads_owner_id_id", "owner_id", "id"),
+        Index("ix_uploads_expires_at", "expires_at"),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=new_id)
+    owner_id: Mapped[UUID | None] = mapped_column(ForeignKey("api_keys.id"))
+    # The kind of file: txt or jsonl.
+    format: Mapped[str] = mapped_column(String(16))
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    sha256: Mapped[str | None] = mapped_column(String(64))
+    documents: Mapped[int | None] = mapped_column(Integer)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    completed_at: Mapped[datetime | None]
     expires_at: Mapped[datetime]

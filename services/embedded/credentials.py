@@ -28,6 +28,7 @@ class Credentials:
     volume_read_key: str = field(default_factory=_secret, repr=False)
     filer_write_key: str = field(default_factory=_secret, repr=False)
     filer_read_key: str = field(default_factory=_secret, repr=False)
+    secret_key: str = field(default_factory=_secret, repr=False)
 
 
 def load_or_create(data_folder: Path) -> Credentials:
@@ -37,11 +38,12 @@ def load_or_create(data_folder: Path) -> Credentials:
         FolderUnusableError: the file there is not one of ours.
     """
     path = data_folder / FILE_NAME
-    if not path.exists():
-        credentials = Credentials()
-        write_private(path, json.dumps(asdict(credentials), indent=2))
-        return credentials
     try:
-        return Credentials(**json.loads(path.read_text()))
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        credentials = Credentials(**kept)
     except (ValueError, TypeError) as error:
         raise FolderUnusableError(f"{path} does not hold the credentials of a stack.") from error
+    # Also the file of an older version, which knew fewer.
+    if kept != asdict(credentials):
+        write_private(path, json.dumps(asdict(credentials), indent=2))
+    return credentials

@@ -6,7 +6,7 @@ and gets a LeaseLostError. All times are the database's own: one clock for all m
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -21,6 +21,7 @@ from services.jobs.failures import Failure, RetryPolicy, state_after_lost_attemp
 from services.jobs.rows import NO_LEASE, NO_STAGE, add_wake_up, change, change_with_event, move, seconds
 from services.jobs.states import JobState
 from services.jobs.values import figure, storable
+from services.tallies import count_stage
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class Claimed:
     lease_expires_at: datetime
     deadline_at: datetime
     asked_at: float
+    # The trace that the submission began.
+    traceparent: str | None = None
+    # As it lies in the row: encrypted.
+    hub_token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,8 @@ def _claimed(job: Job, token: UUID, asked_at: float) -> Claimed:
         spec_digest=job.spec_digest,
         lease_expires_at=job.lease_expires_at,
         deadline_at=job.started_at + timedelta(seconds=job.deadline_seconds),
+        traceparent=job.traceparent,
+        hub_token=job.hub_token,
         asked_at=asked_at,
     )
 
@@ -131,7 +138,10 @@ def record_event(session: WriteSession, fence: Fence, event: str, payload: Mappi
     """
     values = {"last_seen_at": func.now()}
     job = change_with_event(session, fence.holds(), values, event=event, payload=payload)
-    return _held(fence, job).event_count
+    number = _held(fence, job).event_count
+    if event == "stage_finished":
+        count_stage(session, payload["stage"], payload["seconds"])
+    return number
 
 
 def record_stage(

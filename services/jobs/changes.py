@@ -1,20 +1,24 @@
 """/v1/jobs, the changing half: submit, clone, cancel, delete."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Response
+from pydantic import SecretStr
 
 from services.db import sessions
-from services.dependencies import CurrentViewer, Tools, WriteSession
+from services.dependencies import CurrentViewer, HubToken, Tools, WriteSession
 from services.jobs import repository, service
+from services.jobs.admission import admit
 from services.jobs.idempotency import Answer, Attempted, digest_of, once
+from services.jobs.repository import NewJob
 from services.jobs.schemas import JobRead
 from services.jobs.showing import show_one
 from services.jobs.submissions import JobEdits, JobSubmission, edited
 from services.jobs.viewer import Viewer
 from services.toolbox import Toolbox
+from services.uploads.references import pinned_uploads
 
 ACCEPTED = 202
 RETRY_AFTER_SECONDS = "2"
@@ -43,6 +47,7 @@ class Desk:
     viewer: Viewer
     tools: Toolbox
     idempotency_key: str | None
+    hub_token: SecretStr | None = None
 
     def attempted(self, operation: str, body: Any) -> Attempted | None:
         """The request as one that may come again; None if its sender did not give it a key."""
@@ -53,16 +58,29 @@ class Desk:
     def take(self, submission: JobSubmission, retry_of: UUID | None = None) -> Answer:
         """A queued job, and the answer that says so."""
         new = service.checked(submission, self.viewer, self.tools, retry_of=retry_of)
+        new = self._settled(new)
+        admit(self.session, self.tools, self.viewer.owner_id)
         job = service.submit(self.session, new)
+        job.traceparent = self.tools.tracing.traceparent()
+        service.keep_token(job, self.hub_token, self.tools.secrets)
         base = (self.tools.settings.public_base_url or "").rstrip("/")
-        body = show_one(self.session, job).model_dump_json()
+        body = show_one(self.session, job, lease_seconds=self.tools.settings.lease_seconds).model_dump_json()
         return Answer(ACCEPTED, f"{base}/v1/jobs/{job.id}", body)
+
+    def _settled(self, new: NewJob) -> NewJob:
+        """`new` with every name in its spec become one content: commit and checksums."""
+        spec = pinned_uploads(self.session, new.spec, self.viewer.owner_id)
+        return replace(new, spec=self.tools.hub.pinned(spec, self.hub_token))
 
 
 def _desk(
-    session: WriteSession, viewer: CurrentViewer, tools: Tools, idempotency_key: IdempotencyKey = None
+    session: WriteSession,
+    viewer: CurrentViewer,
+    tools: Tools,
+    idempotency_key: IdempotencyKey = None,
+    hub_token: HubToken = None,
 ) -> Desk:
-    return Desk(session, viewer, tools, idempotency_key)
+    return Desk(session, viewer, tools, idempotency_key, hub_token)
 
 
 # The same scope as the session inside it.
@@ -91,9 +109,10 @@ def retry_job(job_id: UUID, desk: CurrentDesk, edits: JobEdits | None = None) ->
 
 
 @router.post("/{job_id}/cancel", status_code=ACCEPTED)
-def cancel_job(job_id: UUID, session: WriteSession, viewer: CurrentViewer) -> JobRead:
+def cancel_job(job_id: UUID, session: WriteSession, viewer: CurrentViewer, tools: Tools) -> JobRead:
     """End a job: at once while it is queued, within seconds while it runs. Asking twice is fine."""
-    return show_one(session, repository.request_cancel(session, viewer, job_id))
+    job = repository.request_cancel(session, viewer, job_id)
+    return show_one(session, job, lease_seconds=tools.settings.lease_seconds)
 
 
 @router.delete("/{job_id}", status_code=204)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 
 from ghosted_core.spec.references import HUB_ID
-from services.dependencies import CurrentViewer, ReadSession
+from services.dependencies import CurrentViewer, ReadSession, Tools
 from services.jobs import changes, listing, repository, stream, validation
 from services.jobs.caching import tagged
 from services.jobs.listing import Filters
@@ -66,6 +66,7 @@ def _filters(
 def list_jobs(
     session: ReadSession,
     viewer: CurrentViewer,
+    tools: Tools,
     filters: Annotated[Filters, Depends(_filters)],
     limit: Limit = 20,
     after: Annotated[UUID | None, Query(description="The `next_after` of the page before.")] = None,
@@ -74,15 +75,21 @@ def list_jobs(
     jobs = listing.list_newest(session, viewer, limit=limit + 1, after=after, filters=filters)
     shown = jobs[:limit]
     more = len(jobs) > limit
-    return JobPage(items=show(session, shown), has_more=more, next_after=shown[-1].id if more else None)
+    items = show(session, shown, lease_seconds=tools.settings.lease_seconds)
+    return JobPage(items=items, has_more=more, next_after=shown[-1].id if more else None)
 
 
 @reading.get("/{job_id}", response_model=JobRead)
 def get_job(
-    job_id: UUID, session: ReadSession, viewer: CurrentViewer, if_none_match: IfNoneMatch = None
+    job_id: UUID,
+    session: ReadSession,
+    viewer: CurrentViewer,
+    tools: Tools,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """One job: its state, how far it is, and, if it failed, why."""
-    return tagged(show_one(session, repository.get(session, viewer, job_id)), if_none_match)
+    job = repository.get(session, viewer, job_id)
+    return tagged(show_one(session, job, lease_seconds=tools.settings.lease_seconds), if_none_match)
 
 
 @reading.get("/{job_id}/events")

@@ -99,19 +99,19 @@ class Feed:
         return self._look_seconds
 
 
-def looking_at(database: Database) -> Look:
+def looking_at(database: Database, *, lease_seconds: float) -> Look:
     """A look at the jobs of `database`: a fixed number of statements, however many are watched."""
 
     def look(known: Mapping[UUID, int]) -> Mapping[UUID, Seen]:
         with database.read() as session:
-            return _seen(session, known)
+            return _seen(session, known, lease_seconds)
 
     return look
 
 
-def _seen(session: ReadSession, known: Mapping[UUID, int]) -> Mapping[UUID, Seen]:
+def _seen(session: ReadSession, known: Mapping[UUID, int], lease_seconds: float) -> Mapping[UUID, Seen]:
     rows = session.scalars(select(Job).where(Job.id.in_(known))).all()
-    jobs = {job.id: job for job in show(session, rows)}
+    jobs = {job.id: job for job in show(session, rows, lease_seconds=lease_seconds)}
     events: dict[UUID, list[EventRead]] = {}
     behind = {one: known[one] for one, job in jobs.items() if job.event_count > known[one]}
     for event in _new_events(session, behind) if behind else ():

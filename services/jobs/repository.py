@@ -16,6 +16,7 @@ from services.jobs.listing import list_events, list_metrics
 from services.jobs.rows import append_event, change_with_event, move
 from services.jobs.states import FINAL_STATES, JobState
 from services.jobs.viewer import Viewer
+from services.workers.needs import UNKNOWN, Needs
 
 __all__ = [
     "NewJob",
@@ -40,6 +41,7 @@ class NewJob:
     owner_id: UUID | None = None
     labels: Mapping[str, str] | None = None
     retry_of: UUID | None = None
+    needs: Needs = UNKNOWN
 
 
 def add(session: WriteSession, new: NewJob) -> Job:
@@ -53,6 +55,8 @@ def add(session: WriteSession, new: NewJob) -> Job:
         labels=dict(new.labels or {}),
         deadline_seconds=new.deadline_seconds,
         event_count=1,
+        needs_memory_bytes=new.needs.memory_bytes,
+        needs_disk_bytes=new.needs.disk_bytes,
     )
     session.add(job)
     session.flush()

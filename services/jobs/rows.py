@@ -9,11 +9,14 @@ from sqlalchemy.dialects.postgresql import insert
 
 from services.db.models import Job, JobEvent, OutboxMessage
 from services.db.sessions import WriteSession
-from services.jobs.states import JobState, transition
+from services.jobs.states import FINAL_STATES, JobState, transition
 from services.jobs.values import storable
+from services.tallies import count_attempt
 
 RUN_JOB = "ghosted.run_job"
 NO_LEASE: Mapping[str, Any] = {"lease_token": None, "lease_expires_at": None}
+# A token is kept as long as some attempt may need it.
+NO_TOKEN: Mapping[str, Any] = {"hub_token": None}
 NO_STAGE: Mapping[str, Any] = {
     "stage": None,
     "stage_done": 0,
@@ -74,7 +77,12 @@ def move(
     """
     event = transition(source, target)
     where = (*where, Job.state == source)
-    return change_with_event(session, where, {**values, "state": target}, event=event, payload=payload)
+    ending = NO_TOKEN if target in FINAL_STATES else {}
+    changes = {**values, **ending, "state": target}
+    job = change_with_event(session, where, changes, event=event, payload=payload)
+    if job is not None and source is JobState.RUNNING:
+        count_attempt(session, payload.get("cause") or payload.get("code") or target.value)
+    return job
 
 
 def append_event(session: WriteSession, job: Job, event: str, payload: Mapping[str, Any]) -> None:

@@ -57,6 +57,9 @@ class JobRead(Shown):
     queue_position: int | None = Field(
         description="How many jobs begin before this one; 1000 stands for 1000 or more; null once begun."
     )
+    waiting_reason: str | None = Field(
+        default=None, description="Why no worker that is there can take the job; null if one can."
+    )
     progress: ProgressRead | None
     failure: FailureRead | None
     event_count: int
@@ -127,7 +130,7 @@ class MetricList(Shown):
     items: list[MetricRead]
 
 
-def read_job(job: Job, queue_position: int | None) -> JobRead:
+def read_job(job: Job, queue_position: int | None, waiting_reason: str | None = None) -> JobRead:
     """What the API shows of a row."""
     return JobRead(
         id=job.id,
@@ -139,6 +142,7 @@ def read_job(job: Job, queue_position: int | None) -> JobRead:
         deadline_seconds=job.deadline_seconds,
         attempt=job.attempt,
         queue_position=queue_position,
+        waiting_reason=waiting_reason,
         progress=_progress(job),
         failure=None if job.failure is None else FailureRead.model_validate(job.failure),
         event_count=job.event_count,

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
+from pydantic import SecretStr
+
 from ghosted_core.catalog import Catalog
 from ghosted_core.errors import DataNotFoundError, ModelNotFoundError
 from ghosted_core.spec import CatalogModel, CatalogText, JobSpec, LocalModel, LocalText
@@ -20,7 +22,9 @@ from services.jobs.rows import add_wake_up
 from services.jobs.submissions import JobSubmission
 from services.jobs.values import storable
 from services.jobs.viewer import Viewer
+from services.sealing import SecretBox
 from services.toolbox import Toolbox
+from services.workers.needs import catalog_needs
 
 
 def submit(session: WriteSession, new: NewJob) -> Job:
@@ -28,6 +32,12 @@ def submit(session: WriteSession, new: NewJob) -> Job:
     job = repository.add(session, new)
     add_wake_up(session, job)
     return job
+
+
+def keep_token(job: Job, token: SecretStr | None, box: SecretBox) -> None:
+    """The job's row holds `token`, if there is one, sealed; until the job has ended."""
+    if token is not None:
+        job.hub_token = box.seal(token, job.id)
 
 
 def delete(session: WriteSession, job: Job, store: ArtifactStore) -> None:
@@ -57,7 +67,9 @@ def checked(
         # What does not fit a model that is known here need not wait for a worker to say so.
         foresee(spec, tools.catalog.configs.get(spec.model.alias, {}))
     deadline = deadline_seconds(submission.deadline_seconds, tools.settings)
-    return NewJob(spec, deadline, viewer.owner_id, submission.labels, retry_of)
+    return NewJob(
+        spec, deadline, viewer.owner_id, submission.labels, retry_of=retry_of, needs=catalog_needs(spec)
+    )
 
 
 def check_spec(spec: JobSpec, catalog: Catalog) -> None:

@@ -42,7 +42,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 async def _feed(request: Request, tools: Tools) -> Feed:
     # Made for the first watcher; here, in the event loop, nobody comes in between.
     if not isinstance(getattr(request.app.state, "feed", None), Feed):
-        request.app.state.feed = Feed(looking_at(tools.database))
+        request.app.state.feed = Feed(looking_at(tools.database, lease_seconds=tools.settings.lease_seconds))
     feed: Feed = request.app.state.feed
     return feed
 
@@ -131,7 +131,8 @@ def _job(job: JobRead) -> bytes:
 def _start(tools: Tools, viewer: CurrentViewer, job_id: UUID) -> JobRead:
     # A transaction of its own: the stream outlives any that it could begin in.
     with tools.database.read() as session:
-        return show_one(session, repository.get(session, viewer, job_id))
+        job = repository.get(session, viewer, job_id)
+        return show_one(session, job, lease_seconds=tools.settings.lease_seconds)
 
 
 @router.get("/{job_id}/events/stream", response_class=EventStream)

@@ -5,6 +5,7 @@ import signal
 from threading import Event
 
 from services.config import load_settings
+from services.logs import configure_logging
 from services.outbox.loop import run
 from services.readiness import shown
 
@@ -12,7 +13,7 @@ from services.readiness import shown
 def main() -> None:
     """Work until SIGTERM or SIGINT."""
     settings = load_settings()
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    configure_logging(settings.log_level)
     stop = Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: stop.set())

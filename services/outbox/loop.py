@@ -1,82 +1,70 @@
 """The process that relays and sweeps until it is told to stop."""
 
-import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Event
-from time import monotonic
-
-from sqlalchemy.exc import SQLAlchemyError
 
 from services.artifacts.connection import UNHURRIED
 from services.artifacts.storage import open_store
+from services.chores import Chore, repeat
 from services.config import Settings
-from services.db.sessions import open_database
-from services.errors import UnavailableError
+from services.db.sessions import Database, open_database
+from services.outbox.leadership import Leader
 from services.outbox.publisher import open_publisher
-from services.outbox.relay import BATCH, send_due
-from services.outbox.sweeper import sweep_jobs, sweep_objects
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Chore:
-    """Work to be done every `period_seconds`; a part that does not answer only delays it."""
-
-    name: str
-    period_seconds: float
-    work: Callable[[], object]
-    due: float = field(default=0.0)
-
-    def run_if_due(self, now: float) -> None:
-        """The work is done, or logged as failed, if its time has come."""
-        if now < self.due:
-            return
-        self.due = now + self.period_seconds
-        try:
-            self.work()
-        except (SQLAlchemyError, UnavailableError) as error:
-            # The parts come and go on their own; what is due stays in the database.
-            logger.warning("%s failed and will be tried again: %s", self.name, type(error).__name__)
+from services.outbox.relay import BATCH, Publish, send_due
+from services.outbox.sweeper import sweeps
+from services.outbox.traced import traced
+from services.telemetry import Tracing, open_tracing
+from services.workers.classes import parse_classes
 
 
 def run(settings: Settings, stop: Event) -> None:
-    """Relay and sweep until `stop` is set."""
+    """Relay and sweep until `stop` is set.
+
+    Each in a thread of its own: an object store that is slow to delete must not keep wake-ups waiting.
+    """
+    with (
+        _database(settings) as database,
+        _tracing(settings) as tracing,
+        open_publisher(settings.redis_url.get_secret_value()) as publish,
+        Leader(database) as leader,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        relay = _relay(database, traced(publish, tracing, database), settings, stop)
+        rounds = [
+            threads.submit(repeat, chores, stop)
+            for chores in ((relay,), sweeps(database, open_store(settings, UNHURRIED), settings, leader))
+        ]
+        for one in rounds:
+            one.result()
+
+
+@contextmanager
+def _database(settings: Settings) -> Iterator[Database]:
     database = open_database(settings.database_url.get_secret_value())
-    # Relay and sweeps take turns: a store that hangs must not keep the wake-ups waiting.
-    store = open_store(settings, UNHURRIED)
-    with open_publisher(settings.redis_url.get_secret_value()) as publish:
+    try:
+        yield database
+    finally:
+        database.close()
 
-        def relay() -> None:
-            sent = BATCH
-            while sent == BATCH and not stop.is_set():
-                with database.write() as session:
-                    sent = send_due(session, publish)
 
-        def sweep() -> None:
+@contextmanager
+def _tracing(settings: Settings) -> Iterator[Tracing]:
+    tracing = open_tracing(settings.otlp_endpoint, "ghosted-relay")
+    try:
+        yield tracing
+    finally:
+        tracing.close()
+
+
+def _relay(database: Database, publish: Publish, settings: Settings, stop: Event) -> Chore:
+    classes = parse_classes(settings.memory_classes)
+
+    def relay() -> None:
+        sent = BATCH
+        while sent == BATCH and not stop.is_set():
             with database.write() as session:
-                sweep_jobs(session, settings)
+                sent = send_due(session, publish, classes=classes)
 
-        def tidy() -> None:
-            sweep_objects(database, store, settings)
-
-        try:
-            _repeat(
-                (
-                    Chore("relay", settings.relay_seconds, relay),
-                    Chore("sweep of jobs", settings.sweep_seconds, sweep),
-                    Chore("sweep of objects", settings.sweep_seconds, tidy),
-                ),
-                stop,
-            )
-        finally:
-            database.close()
-
-
-def _repeat(chores: tuple[Chore, ...], stop: Event) -> None:
-    while not stop.is_set():
-        for chore in chores:
-            chore.run_if_due(monotonic())
-        soonest = min(chore.due for chore in chores)
-        stop.wait(max(0.0, soonest - monotonic()))
+    return Chore("relay", settings.relay_seconds, relay)

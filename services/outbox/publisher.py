@@ -10,8 +10,9 @@ from redis.exceptions import RedisError
 
 from services.errors import BrokerUnavailableError
 from services.outbox.relay import Publish
+from services.workers.classes import QUEUE
 
-QUEUE = "ghosted"
+__all__ = ["QUEUE", "open_publisher", "sending_app"]
 
 
 def sending_app(redis_url: str) -> Celery:
@@ -43,9 +44,9 @@ def open_publisher(redis_url: str) -> Iterator[Publish]:
     """A function that sends; its connections are closed afterwards."""
     app = sending_app(redis_url)
 
-    def publish(topic: str, job_id: UUID) -> None:
+    def publish(topic: str, job_id: UUID, queue: str) -> None:
         try:
-            app.send_task(topic, kwargs={"job_id": str(job_id)}, queue=QUEUE, ignore_result=True)
+            app.send_task(topic, kwargs={"job_id": str(job_id)}, queue=queue, ignore_result=True)
         except (KombuError, OperationalError, RedisError, OSError) as error:
             raise BrokerUnavailableError(f"the broker failed: {type(error).__name__}") from error
 

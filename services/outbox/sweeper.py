@@ -1,19 +1,24 @@
-"""Repairs what the fast path lost. One process at a time: the leader holds a lock of the database."""
+"""Repairs what the fast path lost and deletes what has had its time; one process at a time."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
-
 from services.artifacts import retention
+from services.artifacts.stages import sweep_stages
 from services.artifacts.storage import ArtifactStore
+from services.chores import Chore
 from services.config import Settings
 from services.db.sessions import Database, WriteSession
 from services.jobs import sweeping
 from services.jobs.failures import RetryPolicy
+from services.outbox.leadership import Leader
+from services.uploads.retention import expire_uploads
+from services.workers import repository as workers
 
-# Any number serves, as long as every sweeper takes the same.
-LEADER_LOCK = 0x73776570  # "swep"
+DAY_SECONDS = 86400.0
+# Of so many sweeps one does what takes long and is in no hurry.
+RARELY = 60
 
 logger = logging.getLogger(__name__)
 
@@ -26,16 +31,38 @@ class Sweep:
     wake_ups_unsent: int = 0
 
 
+def sweeps(database: Database, store: ArtifactStore, settings: Settings, leader: Leader) -> tuple[Chore, ...]:
+    """All that the sweeper does, each by itself: what fails does not keep the rest from being done."""
+
+    def led(name: str, work: Callable[[], object], *, rarely: int = 1) -> Chore:
+        return Chore(name, settings.sweep_seconds * rarely, lambda: leader.leads() and work())
+
+    return (
+        led("sweep of jobs", lambda: _in_transaction(database, settings, sweep_jobs)),
+        led("sweep of workers", lambda: _in_transaction(database, settings, sweep_workers)),
+        led("sweep of objects", lambda: sweep_objects(database, store, settings)),
+        led("sweep of uploads", lambda: sweep_uploads(database, store)),
+        # Looks at every entry there is, for a term of days.
+        led("sweep of stages", lambda: sweep_stages(store, settings.stage_days * DAY_SECONDS), rarely=RARELY),
+    )
+
+
 def sweep_jobs(session: WriteSession, settings: Settings) -> Sweep:
-    """Lost jobs wait again or have ended, lost wake-ups are to be sent again; nothing, if another leads."""
-    if not _leads(session):
-        return Sweep()
+    """Lost jobs wait again or have ended, lost wake-ups are to be sent again."""
     policy = RetryPolicy(settings.max_attempts, settings.retry_delay_seconds)
     ended = sweeping.end_expired_attempts(session, policy)
     for one in ended:
         logger.warning("attempt %d of job %s lost its worker; now %s", one.attempt, one.job_id, one.state)
     unsent = sweeping.republish_unclaimed(session, after_seconds=settings.republish_seconds)
     return Sweep(len(ended), len(unsent))
+
+
+def sweep_workers(session: WriteSession, settings: Settings) -> int:
+    """Workers that have been gone for long are not in the list; returns how many that were."""
+    gone = workers.forget_gone(session, after_seconds=settings.worker_keep_seconds)
+    for worker in gone:
+        logger.warning("worker %s has not been seen for long and is no longer listed", worker)
+    return len(gone)
 
 
 def sweep_objects(database: Database, store: ArtifactStore, settings: Settings) -> int:
@@ -47,13 +74,23 @@ def sweep_objects(database: Database, store: ArtifactStore, settings: Settings) 
     # An attempt that lost its lease may upload a little longer before it learns so.
     grace = 4.0 * settings.lease_seconds
     with database.write() as session:
-        if not _leads(session):
-            return 0
         return retention.delete_dead(session, store, grace_seconds=grace) + retention.delete_expired(
             session, store
         )
 
 
-def _leads(session: WriteSession) -> bool:
-    # A transaction's lock: whatever becomes of this process, the next sweep can be another's.
-    return bool(session.scalar(select(func.pg_try_advisory_xact_lock(LEADER_LOCK))))
+def sweep_uploads(database: Database, store: ArtifactStore) -> int:
+    """Uploads past their time are deleted; returns how many.
+
+    Raises:
+        StorageUnavailableError: the store does not answer; the rest waits for the next sweep.
+    """
+    with database.write() as session:
+        return expire_uploads(session, store)
+
+
+def _in_transaction(
+    database: Database, settings: Settings, sweep: Callable[[WriteSession, Settings], object]
+) -> None:
+    with database.write() as session:
+        sweep(session, settings)

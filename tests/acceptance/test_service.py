@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ghosted_client import Client
+from ghosted_client.errors import ApiError
 from ghosted_core import load_patched
 from ghosted_core.testing import tiny_llama
 from services.embedded import remove_stack
@@ -73,7 +74,6 @@ def test_the_record_of_a_job_is_complete(running: RunningService) -> None:
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        ({"model": "owner/typo"}, "model_not_found"),
         ({"layers": 6}, "invalid_spec"),
         ({"calibration": {**SMALL, "sequences": 20000}}, "too_few_tokens"),
     ],
@@ -88,6 +88,14 @@ def test_a_job_that_cannot_work_says_why(running: RunningService, change: dict[s
     assert failure is not None
     assert (failure.code, failure.retryable, failure.attempt) == (code, False, 1)
     assert failure.advice
+
+
+def test_a_model_that_is_not_there_is_refused_at_once(running: RunningService) -> None:
+    """The Hub is asked when the job is submitted: nothing is queued, and the refusal says why."""
+    with Client(running.url, running.key) as client:
+        with pytest.raises(ApiError) as caught:
+            client.submit({"model": "owner/typo", "layers": 1, "calibration": SMALL})
+        assert caught.value.problem.code == "model_not_found"
 
 
 def test_a_running_job_is_cancelled(running: RunningService) -> None:

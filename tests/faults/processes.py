@@ -1,5 +1,6 @@
 """Processes of the service, as an operator starts them, and signals for them."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -122,6 +123,20 @@ class Processes:
         """An API, and where it is."""
         (port,) = find_free(1)
         return self.start("services.api", api_port=port), f"http://127.0.0.1:{port}"
+
+    def runner_of(self, behaviour: str, seconds: float = 120) -> int:
+        """The number of the process that plays the job of this behaviour, whichever worker has it."""
+        return _soon(lambda: self._runner_of(behaviour), seconds)
+
+    def _runner_of(self, behaviour: str) -> int | None:
+        for request in self.folder.glob("scratch-*/ghosted-job-*/request.json"):
+            # The folders of killed workers lie there too.
+            with contextlib.suppress(FileNotFoundError):
+                if f'/{behaviour}"' in request.read_text():
+                    for pid in processes_in(request.parent.resolve()):
+                        if "-m" in _arguments(pid):
+                            return pid
+        return None
 
     def end(self) -> None:
         """None of them runs."""

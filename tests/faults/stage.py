@@ -1,7 +1,8 @@
 """A runner and a verifier that need neither torch nor any other library: a job of milliseconds.
 
-The name of the model says how it behaves: words joined by dots, `waitN` to work for N seconds, `filesN`
-to leave N files, `eatN` to ask for N MiB. It speaks the real protocol over the real pipe.
+The name of the model says how it behaves: words joined by dots, `waitN` to work for N seconds, `stillN`
+to work for N more and say nothing, `filesN` to leave N files, `eatN` to ask for N MiB. It speaks the real
+protocol over the real pipe.
 """
 
 import json
@@ -37,6 +38,7 @@ def run(request: dict[str, Any]) -> None:
     for done in range(rounds):
         time.sleep(PAUSE_SECONDS)
         say(event="StageProgressed", stage="score", done=done + 1)
+    time.sleep(wanted(behaviour, "still", 0))
     say(event="MetricMeasured", name="hoard", value=float(len(hoard)), detail={})
     say(event="StageFinished", stage="score", seconds=0.0, peak_memory_bytes=0)
     leave(Path(request["out"]), wanted(behaviour, "files", 2))

@@ -3,12 +3,14 @@
 import signal
 import time
 from collections.abc import Callable
+from uuid import UUID
 
 from services.artifacts.manifest import attempt_prefix
 from services.jobs.states import JobState
 from tests.faults.jobs import Jobs, stand_in
 from tests.faults.parts import Parts
-from tests.faults.processes import Processes, send
+from tests.faults.processes import Processes, descendants, send
+from tests.faults.supervised import unfinished
 
 Figure = Callable[[str, object], None]
 Wait = Callable[..., None]
@@ -46,7 +48,7 @@ def test_late_runner_and_supervisor(
 
 
 def test_late_upload(processes: Processes, jobs: Jobs, wait_until: Wait, figure: Figure) -> None:
-    """A supervisor stopped amid its upload, and let go after the sweeper was there, leaves no object.
+    """Supervisor and carrier stopped amid an upload, and let go after the sweeper was there, leave no object.
 
     Short lease and sweep.
     """
@@ -54,23 +56,30 @@ def test_late_upload(processes: Processes, jobs: Jobs, wait_until: Wait, figure:
     first = processes.worker(**SHORT)
     job_id = jobs.submit(stand_in("wait1.files400"))
     supervisor = first.supervisor()
-    dead = attempt_prefix(job_id, 1)
-    wait_until(lambda: any(key.startswith(dead) for key in jobs.objects(job_id)))
-    send(supervisor, signal.SIGSTOP)
-    sent = len(jobs.objects(job_id))
+    wait_until(lambda: of_attempt(jobs, job_id, 1))
+    stopped = [supervisor, *descendants(supervisor)]
+    for pid in stopped:
+        send(pid, signal.SIGSTOP)
+    sent = len(of_attempt(jobs, job_id, 1))
     assert jobs.read(job_id).stage == "upload"
     processes.worker(**SHORT)
     assert jobs.wait_ended(job_id).attempt == 2
     jobs.check_whole([job_id])
     story = jobs.types(job_id)
     wait_until(lambda: jobs.read(job_id).objects_swept_at)
-    assert not [key for key in jobs.objects(job_id) if key.startswith(dead)]
-    send(supervisor, signal.SIGCONT)
-    wait_until(lambda: first.says("late objects of attempt 1 deleted"))
-    assert not [key for key in jobs.objects(job_id) if key.startswith(dead)]
+    assert of_attempt(jobs, job_id, 1) == []
+    for pid in reversed(stopped):
+        if pid == supervisor:
+            # The carrier goes on first: there really are late objects.
+            wait_until(lambda: of_attempt(jobs, job_id, 1))
+        send(pid, signal.SIGCONT)
+    wait_until(lambda: first.says("attempt 1 lost its lease"))
+    wait_until(lambda: not list(first.scratch.glob("ghosted-job-*")))
+    wait_until(lambda: of_attempt(jobs, job_id, 1) == [])
+    assert unfinished(jobs.store, job_id) == []
     assert jobs.types(job_id) == story
     jobs.check_whole([job_id])
-    figure("objects swept before it was let go", sent)
+    figure("objects swept before they were let go", sent)
 
 
 def test_silent_database(
@@ -82,8 +91,9 @@ def test_silent_database(
     """
     processes.relay(**SHORT)
     worker = processes.worker(**SHORT)
-    job_id = jobs.submit(stand_in("wait8"))
+    job_id = jobs.submit(stand_in("still8"))
     runner = worker.runner()
+    jobs.wait(job_id, lambda job: job.stage)
     parts.postgres.freeze()
     frozen = time.monotonic()
     try:
@@ -96,6 +106,11 @@ def test_silent_database(
     assert (job.state, job.attempt) == (JobState.SUCCEEDED, 2)
     jobs.check_whole([job_id])
     figure("seconds of silence until the attempt ended (lease 3)", ended)
+
+
+def of_attempt(jobs: Jobs, job_id: UUID, attempt: int) -> list[str]:
+    """The objects of one attempt."""
+    return [key for key in jobs.objects(job_id) if key.startswith(attempt_prefix(job_id, attempt))]
 
 
 def is_alive(pid: int) -> bool:

@@ -1,11 +1,13 @@
 """The real worker, but that jobs on a model of `stand-in/` run the stage that needs no torch."""
 
 import json
+import sys
 from typing import Any
 
 import worker.supervisor
 from worker.__main__ import main
 from worker.child import Child
+from worker.consumer import main as consume
 from worker.protocol import Message, RunRequest, VerifyRequest
 
 STAND_IN = "tests.faults.stage"
@@ -28,5 +30,6 @@ class Actor(Child):
 
 
 if __name__ == "__main__":
+    # The process that the worker starts to take messages is this module too, with arguments.
     worker.supervisor.Child = Actor  # type: ignore[misc]
-    main()
+    sys.exit(consume(*sys.argv[1:]) if sys.argv[1:] else main("tests.faults.worker_main"))

@@ -21,21 +21,26 @@ from ghosted_core.errors import (
     UnsupportedModelError,
 )
 from ghosted_core.spec import HubModel
-from tests.hub_double import Hub, Repository, running_hub
+from tests.hub_double import ENTITLED, Hub, Repository, running_hub
 from tests.model_folders import TINY_CONFIG, sharded_files, tiny_files
 
 SECRET = "hf_not_to_be_seen"  # noqa: S105  # A made-up token.
 
 
 def fetch(
-    hub: Hub, cache: Path, *, identifier: str = "owner/name", revision: str | None = None
+    hub: Hub,
+    cache: Path,
+    *,
+    identifier: str = "owner/name",
+    revision: str | None = None,
+    token: str | None = SECRET,
 ) -> ModelSource:
     """The model through the double, by the real client."""
     return resolve(
         HubModel(id=identifier, revision=revision),
         catalog=Catalog(models={}, texts={}),
         cache=cache,
-        hub_token=SECRET,
+        hub_token=token,
         log=lambda _: None,
         supported=["llama"],
         hub_endpoint=hub.endpoint,
@@ -196,6 +201,16 @@ def test_a_token_goes_to_the_hub(tmp_path: Path) -> None:
     with running_hub({"owner/name": Repository(tiny_files())}) as hub:
         fetch(hub, tmp_path)
     assert f"Bearer {SECRET}" in {authorization for _, _, authorization in hub.requests}
+
+
+def test_the_cache_gives_gated_files_to_nobody_else(tmp_path: Path) -> None:
+    """What one user's token fetched lies in the shared cache; without a token it is refused all the same."""
+    repository = Repository(tiny_files(), gated_files=True)
+    with running_hub({"owner/name": repository}) as hub:
+        fetch(hub, tmp_path, token=ENTITLED.removeprefix("Bearer "))
+        for token in (None, "hf_of_another_user"):
+            with pytest.raises(GatedModelError):
+                fetch(hub, tmp_path, token=token)
 
 
 def test_a_source_is_a_value(tmp_path: Path) -> None:

@@ -87,6 +87,12 @@ def settings(stack: Stack, migrated_url: str) -> Settings:
             "s3_bucket": BUCKET,
             "s3_region": stack.s3.region,
             "api_port": 0,
+            # Tests send and submit more than a user would.
+            "requests_per_minute": 0,
+            "jobs_per_day": 0,
+            "queued_jobs_per_key": 0,
+            # There is no Hub but in the tests of its own.
+            "resolve_models": False,
         }
     )
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from redis import Redis
-from sqlalchemy import func, select, text, update
+from sqlalchemy import text, update
 
 from services.artifacts.manifest import attempt_prefix
 from services.artifacts.storage import ArtifactStore
@@ -23,10 +23,11 @@ from services.jobs import attempts, sweeping
 from services.jobs.attempts import NewArtifact
 from services.jobs.rows import RUN_JOB, seconds
 from services.jobs.states import JobState
+from services.outbox.leadership import Leader
 from services.outbox.loop import run
 from services.outbox.publisher import QUEUE, open_publisher
 from services.outbox.relay import send_due
-from services.outbox.sweeper import LEADER_LOCK, Sweep, sweep_jobs, sweep_objects
+from services.outbox.sweeper import sweep_jobs, sweep_objects, sweeps
 from tests.integration.services.helpers import claim, environment, read, running, submit
 
 
@@ -41,7 +42,7 @@ def broker(settings: Settings) -> Iterator["Redis"]:
 
 def _send(database: Database, sent: list[UUID], limit: int = 100) -> int:
     with database.write() as session:
-        return send_due(session, lambda _, job_id: sent.append(job_id), limit=limit)
+        return send_due(session, lambda _, job_id, _queue: sent.append(job_id), limit=limit)
 
 
 def test_the_message_holds_the_id_and_nothing_else(
@@ -123,15 +124,41 @@ def test_messages_of_claimed_jobs_are_not_repeated(database: Database) -> None:
         assert not sweeping.republish_unclaimed(session, after_seconds=60)
 
 
-def test_one_sweeper_leads(database: Database, settings: Settings) -> None:
-    """While another process sweeps, this one does nothing."""
-    running(database, lease_seconds=0)
-    with database.write() as other:
-        other.execute(select(func.pg_advisory_xact_lock(LEADER_LOCK)))
+def test_one_sweeper_leads(database: Database, store: ArtifactStore, settings: Settings) -> None:
+    """While another process holds the leader's lock, this one sweeps nothing; afterwards it does."""
+    job_id = running(database, lease_seconds=0).job_id
+    with Leader(database) as other, Leader(database) as this:
+        (jobs, *_) = sweeps(database, store, settings, this)
+        assert other.leads()
+        jobs.work()
+        assert read(database, job_id).state == JobState.RUNNING
+        other.__exit__(None, None, None)
+        jobs.work()
+        assert this.leads()
+    assert read(database, job_id).state == JobState.QUEUED
+
+
+def test_stages_have_their_time(database: Database, store: ArtifactStore, settings: Settings) -> None:
+    """What stages found goes after the days that are set, and not before."""
+    _put(store, "stages/shared/a/b/entry")
+    for days, left in ((1, 1), (0, 0)):
+        with Leader(database) as leader:
+            chores = sweeps(database, store, settings.model_copy(update={"stage_days": days}), leader)
+            next(chore for chore in chores if chore.name == "sweep of stages").work()
+        assert len(_keys(store, "stages/")) == left
+
+
+def test_the_lead_ends_with_the_session(database: Database) -> None:
+    """A leader whose session the server ended learns so, and takes the lead anew only if it is free."""
+    with Leader(database) as first, Leader(database) as second:
+        assert first.leads()
+        assert not second.leads()
         with database.write() as session:
-            assert sweep_jobs(session, settings) == Sweep()
-    with database.write() as session:
-        assert sweep_jobs(session, settings) == Sweep(attempts_ended=1)
+            session.execute(
+                text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+            )
+        assert second.leads()
+        assert not first.leads()
 
 
 def _put(store: ArtifactStore, key: str) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -135,14 +136,14 @@ def test_a_thousand_watchers_are_one_poller(database: Database) -> None:
     job_id = submit(database)
     fence = claim(database, job_id).fence
     looks: list[int] = []
-    look = looking_at(database)
+    look = looking_at(database, lease_seconds=30)
 
     def counted(known: Mapping[UUID, int]) -> Mapping[UUID, Seen]:
         looks.append(len(known))
         return look(known)
 
     async def numbers(feed: Feed) -> list[bytes]:
-        tools: Any = type("Tools", (), {"database": database})
+        tools: Any = SimpleNamespace(database=database, settings=SimpleNamespace(lease_seconds=30))
         start = _start(tools, Viewer(None), job_id)
         return [one async for one in Watching(database, feed, job_id, start, 2).messages() if b"id: " in one]
 
@@ -163,11 +164,11 @@ def test_a_thousand_watchers_are_one_poller(database: Database) -> None:
 def test_silence_is_filled_with_pings(database: Database) -> None:
     """A comment comes when nothing else does, so that no proxy takes the stream for dead."""
     job_id = submit(database)
-    tools: Any = type("Tools", (), {"database": database})
+    tools: Any = SimpleNamespace(database=database, settings=SimpleNamespace(lease_seconds=30))
     start = _start(tools, Viewer(None), job_id)
 
     async def two_pings() -> int:
-        feed = Feed(looking_at(database))
+        feed = Feed(looking_at(database, lease_seconds=30))
         pings = 0
         async for message in Watching(database, feed, job_id, start, 0, ping_seconds=0.05).messages():
             pings += message == b": ping\n\n"

@@ -6,20 +6,40 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import text
 
 from ghosted_core.checkpoint.patched import verify_checkpoint
+from ghosted_core.spec import UploadText
 from services.artifacts.manifest import Manifest
 from services.jobs import repository
 from services.jobs.states import JobState
+from services.sealing import SecretBox
+from services.telemetry import open_tracing
+from services.uploads import repository as uploads
+from services.uploads.checking import TextFormat, check_text
+from services.uploads.service import object_key
+from tests.collector_double import running_collector
 from tests.integration.worker.conftest import EVERYONE, Jobs, Running
 from worker.supervisor import Tools, supervise
 
 Start = Callable[..., Running]
+KEY = "0123456789abcdef" * 2
+
+
+def beginning(file: Path) -> str:
+    """The file's first megabyte, or nothing if it is gone meanwhile."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(1 << 20).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 @pytest.fixture(scope="module")
@@ -171,27 +191,117 @@ def test_shutdown_gives_the_job_back(jobs: Jobs, start: Start) -> None:
 
 
 def test_runner_has_no_credentials(jobs: Jobs, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runner's environment, arguments, open files and folder hold none of the worker's secrets."""
-    settings = start(jobs.submit()).tools.settings
+    """The runner's environment, arguments and open files hold neither the worker's secrets nor the token."""
+    tools = start(jobs.submit()).tools
+    settings = tools.settings
     secrets = [
         settings.database_url.get_secret_value(),
         settings.redis_url.get_secret_value(),
         settings.s3_secret_key.get_secret_value(),
         settings.s3_access_key,
         "a-token-of-the-operator",
+        "hf_TheTokenOfTheUser",
+        KEY,
     ]
     for name in ("GHOSTED_DATABASE_URL", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "UNHEARD_OF"):
-        monkeypatch.setenv(name, secrets[-1])
-    running = start(jobs.submit())
+        monkeypatch.setenv(name, "a-token-of-the-operator")
+    job_id = jobs.submit()
+    with tools.database.write() as session:
+        sealed = SecretBox.of(SecretStr(KEY)).seal(SecretStr("hf_TheTokenOfTheUser"), job_id)
+        repository.get(session, EVERYONE, job_id).hub_token = sealed
+    running = start(job_id, secret_key=SecretStr(KEY))
     process = Path(f"/proc/{running.process('worker.runner')}")
     seen = (process / "environ").read_text() + (process / "cmdline").read_text()
     assert "PYTHONPATH" in seen
+    # What is open, and every file of the job's own folder; pipes have no content to look at.
+    files = [file for file in (*(process / "fd").iterdir(), *running.scratch.rglob("*")) if file.is_file()]
+    seen += "".join(beginning(file) for file in files)
     assert not [secret for secret in secrets if secret in seen]
-    links = [link.readlink() for link in (process / "fd").iterdir()]
-    files = [*(path for path in links if path.is_file()), *running.scratch.rglob("*")]
-    for file in files:
-        content = file.read_bytes() if file.is_file() else b""
-        assert not [secret for secret in secrets if secret.encode() in content], file
+    running.join(180)
+    told = str([(event.type, event.payload) for event in jobs.events(job_id)])
+    assert jobs.read(job_id).state == JobState.SUCCEEDED, told
+    assert "hf_TheTokenOfTheUser" not in told
+
+
+def test_an_unreadable_token_fails_the_job(jobs: Jobs, start: Start, tools: Tools) -> None:
+    """With other keys than it was sealed with the job fails, says so, and keeps no token."""
+    job_id = jobs.submit()
+    with tools.database.write() as session:
+        sealed = SecretBox.of(SecretStr(KEY)).seal(SecretStr("hf_TheTokenOfTheUser"), job_id)
+        repository.get(session, EVERYONE, job_id).hub_token = sealed
+    start(job_id).join()
+    job = jobs.read(job_id)
+    assert job.failure is not None
+    assert (job.state, job.failure["code"]) == (JobState.FAILED, "token_unreadable")
+    assert job.hub_token is None
+
+
+@pytest.fixture
+def brought(tools: Tools) -> UploadText:
+    """A text that a user has uploaded."""
+    content = "\n\n".join(f"Document {number} is about the number {number}." * 9 for number in range(300))
+    with tools.database.write() as session:
+        upload = uploads.add(session, None, TextFormat.TXT, len(content), lasts=timedelta(days=1))
+        found = check_text([content.encode()], TextFormat.TXT, max_line_bytes=10_000)
+        uploads.complete(session, upload, found, lasts=timedelta(days=1))
+    tools.store.client.put_object(Bucket=tools.store.bucket, Key=object_key(upload), Body=content.encode())
+    return UploadText(id=upload.id, sha256=found.sha256)
+
+
+def test_a_job_runs_on_an_upload(jobs: Jobs, tools: Tools, brought: UploadText, tmp_path: Path) -> None:
+    """The runner reads the user's own text, and the artifact names it by id and holds none of it."""
+    wanted = jobs.spec.calibration.model_copy(update={"dataset": brought})
+    job_id = jobs.submit(calibration=wanted.model_dump())
+    supervise(tools, job_id)
+    job = jobs.read(job_id)
+    assert job.state == JobState.SUCCEEDED, job.failure
+    artifact = jobs.artifact(job_id)
+    assert artifact is not None
+    stored = b""
+    for file in Manifest.model_validate(artifact.manifest).files:
+        if file.path.endswith((".json", ".md", ".txt")):
+            tools.store.download(artifact.prefix + file.path, tmp_path / "file")
+            stored += (tmp_path / "file").read_bytes()
+    assert str(brought.id).encode() in stored
+    assert b"is about the number" not in stored
+
+
+@pytest.mark.parametrize(("how", "code"), [("changed", "data"), ("gone", "data_not_found")])
+def test_an_upload_that_is_not_what_it_was(
+    jobs: Jobs, tools: Tools, brought: UploadText, how: str, code: str
+) -> None:
+    """Bytes that were sent after the check, or an upload deleted meanwhile, fail the job and say so."""
+    with tools.database.write() as session:
+        upload = uploads.get(session, None, brought.id)
+        if how == "gone":
+            uploads.remove(session, upload)
+    if how == "changed":
+        tools.store.client.put_object(Bucket=tools.store.bucket, Key=object_key(upload), Body=b"other")
+    wanted = jobs.spec.calibration.model_copy(update={"dataset": brought})
+    job_id = jobs.submit(calibration=wanted.model_dump())
+    supervise(tools, job_id)
+    failure = jobs.read(job_id).failure
+    assert failure is not None
+    assert failure["code"] == code
+
+
+def test_an_attempt_belongs_to_the_trace_of_its_submission(jobs: Jobs, tools: Tools) -> None:
+    """Every stage of runner and worker is a span below the attempt, which is one below the request."""
+    job_id = jobs.submit()
+    with tools.database.write() as session:
+        repository.get(session, EVERYONE, job_id).traceparent = f"00-{'a' * 32}-{'b' * 16}-01"
+    with running_collector() as collector:
+        tracing = open_tracing(collector.endpoint, "ghosted-worker")
+        supervise(replace(tools, tracing=tracing), job_id)
+        tracing.close()
+    attempt = collector.named("attempt")
+    assert (attempt.service, attempt.trace, attempt.parent) == ("ghosted-worker", "a" * 32, "b" * 16)
+    assert attempt.attributes == {"ghosted.job_id": str(job_id), "ghosted.attempt": "1"}
+    told = [event.payload["stage"] for event in jobs.events(job_id) if event.type == "stage_started"]
+    stages = [span for span in collector.spans if span.name.startswith("stage ")]
+    assert [span.attributes["ghosted.stage"] for span in stages] == told
+    assert {"load", "save", "upload", "verify"} <= set(told)
+    assert {(span.trace, span.parent) for span in stages} == {(attempt.trace, attempt.span)}
 
 
 def test_two_workers_one_job(jobs: Jobs, start: Start) -> None:

@@ -209,3 +209,9 @@ def test_what_needs_no_way_out_has_none(name: str) -> None:
     """These are in the internal network only."""
     assert SERVICES[name]["networks"] == ["back"]
     assert compose_file.read()["networks"]["back"]["internal"] is True
+
+
+@each({"worker", "worker-gpu", "relay", "api"})
+def test_what_ends_by_itself_is_started_anew(name: str) -> None:
+    """A worker that gave itself up ends with a code that is not 0, and counts on that."""
+    assert SERVICES[name]["restart"] in {"always", "unless-stopped"}

@@ -1,0 +1,76 @@
+"""What a job names on the Hugging Face Hub, asked for when it is submitted: which commit, and may it be read.
+
+Torch-free, and nothing but lists of files is fetched.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from huggingface_hub.errors import OfflineModeIsEnabled
+from pydantic import SecretStr
+
+from ghosted_core.checkpoint.hub import HubClient, check_names
+from ghosted_core.checkpoint.hub_faults import translated
+from ghosted_core.errors import HubUnavailableError
+from ghosted_core.spec import HubModel, JobSpec
+
+# A slow Hub must not take all threads and connections of the API.
+MOST_AT_ONCE = 4
+TIMEOUT_SECONDS = 10.0
+ADVICE = "Try again in a few minutes; jobs that are queued already are not concerned."
+
+
+class HubDesk:
+    """Asks the Hub that HF_ENDPOINT names; with `enabled` false, nobody."""
+
+    def __init__(self, *, enabled: bool) -> None:
+        self._enabled = enabled
+        self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
+
+    def pinned(self, spec: JobSpec, token: SecretStr | None = None) -> JobSpec:
+        """`spec` with the commit that its model's revision names now; as it is, if it names no Hub model.
+
+        Where the Hub client is set to offline, revisions stay as they are: workers take what they
+        have fetched before.
+
+        Raises:
+            ModelNotFoundError, GatedModelError, HubUnavailableError: told apart as far as the Hub does.
+            UnsafeModelError, CorruptModelError: the list of files is none of a model that can be used.
+        """
+        if not self._enabled or not isinstance(spec.model, HubModel):
+            return spec
+        return spec.model_copy(update={"model": self._pinned(spec.model, token)})
+
+    def _pinned(self, model: HubModel, token: SecretStr | None) -> HubModel:
+        # The list of files is not kept, so there is no folder to keep it in.
+        client = HubClient(
+            cache=Path(),
+            token=None if token is None else token.get_secret_value(),
+            timeout_seconds=TIMEOUT_SECONDS,
+        )
+        with self._turn(), _with_advice(), translated(model):
+            try:
+                listing = client.listing(model)
+            except OfflineModeIsEnabled:
+                return model
+        check_names(listing.sizes)
+        return model.model_copy(update={"revision": listing.commit})
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._free.acquire(blocking=False):
+            raise HubUnavailableError("Too many questions wait for the Hub's answer.", advice=ADVICE)
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+@contextmanager
+def _with_advice() -> Iterator[None]:
+    try:
+        yield
+    except HubUnavailableError as error:
+        raise HubUnavailableError(error.message, advice=ADVICE) from error
