@@ -98,15 +98,13 @@ class Client:
             )
         )
 
-    def validate(
-        self, spec: Spec, *, deadline_seconds: int | None = None, hub_token: str | None = None
-    ) -> Validation:
+    def validate(self, spec: Spec, *, deadline_seconds: int | None = None) -> Validation:
         """What submitting `spec` would do and need; nothing is submitted.
 
         Raises:
             InvalidError: submitting it would be refused.
         """
-        return run_now(self._core.validate(spec, deadline_seconds=deadline_seconds, hub_token=hub_token))
+        return run_now(self._core.validate(spec, deadline_seconds=deadline_seconds))
 
     def retry(
         self,

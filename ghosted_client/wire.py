@@ -28,8 +28,9 @@ class Outgoing:
     method: str
     path: str
     params: Mapping[str, Any] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    content: bytes | None = None
+    # Tokens travel in headers: none is shown with the request.
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    content: bytes | None = field(default=None, repr=False)
     # How long an answer may take to begin, and between its pieces.
     seconds: float | None = None
 
@@ -158,8 +159,9 @@ class BlockingWire:
         ):
 
             async def pieces() -> AsyncIterator[bytes]:
-                for piece in answer.iter_bytes(None):
-                    yield piece
+                with faults_named(self._address.url):
+                    for piece in answer.iter_bytes(None):
+                        yield piece
 
             async def rest() -> bytes:
                 return answer.read()
@@ -228,7 +230,13 @@ class WaitingWire:
         """See `Wire`."""
         with faults_named(self._address.url):
             async with self._http.stream(**self._address.options(request)) as answer:
-                yield Flow(answer.status_code, answer.headers, lambda: answer.aiter_bytes(None), answer.aread)
+
+                async def pieces() -> AsyncIterator[bytes]:
+                    with faults_named(self._address.url):
+                        async for piece in answer.aiter_bytes(None):
+                            yield piece
+
+                yield Flow(answer.status_code, answer.headers, pieces, answer.aread)
 
     async def put(self, url: str, file: Path, on_bytes: Callable[[int], None]) -> Incoming:
         """See `Wire`."""
