@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ghosted_client import Client
+from ghosted_client import Client, Event
 from ghosted_client.errors import ApiError
 from ghosted_core import load_patched
 from ghosted_core.testing import tiny_llama
@@ -56,8 +56,8 @@ def test_the_record_of_a_job_is_complete(running: RunningService) -> None:
     spec = {"model": "owner/tiny", "layers": 1, "calibration": SMALL, "evaluation": {"windows": 2}}
     with Client(running.url, running.key) as client:
         job = client.submit(spec, labels={"purpose": "test"})
-        events = list(client.wait(job.id, timeout_seconds=120))
-        ended = client.get(job.id)
+        events: list[Event] = []
+        ended = client.wait(job.id, on_event=events.append, timeout_seconds=120)
         metrics = {metric.name: metric.value for metric in client.metrics(job.id)}
         artifact = client.artifact(job.id)
     assert ended.state == "succeeded"

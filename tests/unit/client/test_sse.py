@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -26,7 +28,7 @@ def decoded(pieces: list[bytes]) -> list[Message]:
 def test_where_the_bytes_are_cut_does_not_matter(cuts: list[int]) -> None:
     """All line ends, comments, a byte order mark, cuts within a character: the messages are the same."""
     edges = [0, *sorted(cuts), len(STREAM)]
-    pieces = [STREAM[start:stop] for start, stop in zip(edges, edges[1:], strict=False)]
+    pieces = [STREAM[start:stop] for start, stop in pairwise(edges)]
     # A lone CR at the very end waits for what follows.
     assert decoded([*pieces, b":\n"]) == MESSAGES
 
