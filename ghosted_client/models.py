@@ -21,7 +21,7 @@ class Failure(Answer):
     code: str
     message: str
     advice: str
-    stage: str | None
+    stage: str | None = None
     attempt: int
     retryable: bool
 

@@ -173,10 +173,11 @@ class Watcher:
         """Some time has passed since the service was last heard; raises `error` if that is too long."""
         now = self._clock()
         self._away_since = now if self._away_since is None else self._away_since
-        if now - self._away_since > self._terms.outage_seconds:
-            raise error
         asked = error.problem.retry_after_seconds if isinstance(error, ApiError) else None
-        await self._exchange.wire.sleep(self._within(max(POLL_SECONDS, asked or 0.0)))
+        pause = max(POLL_SECONDS, asked or 0.0)
+        if now + pause - self._away_since > self._terms.outage_seconds:
+            raise error
+        await self._exchange.wire.sleep(self._within(pause))
 
 
 async def _is_stream(flow: Flow) -> bool:

@@ -103,7 +103,7 @@ def test_a_running_job_is_cancelled(running: RunningService) -> None:
     long = {**SMALL, "sequences": 1500}
     with Client(running.url, running.key) as client:
         job = client.submit({"model": "owner/tiny", "layers": 1, "calibration": long})
-        for event in client.wait(job.id, timeout_seconds=120):
+        for event in client.events(job.id, follow=True):
             if event.type == "stage_started" and event.payload["stage"] == "score":
                 assert running.command("cancel", str(job.id)).returncode == 0
         assert client.get(job.id).state == "cancelled"
@@ -125,8 +125,8 @@ def test_the_real_model_goes_the_whole_way(running: RunningService, tmp_path: Pa
     }
     with Client(running.url, running.key) as client:
         job = client.submit(spec)
-        list(client.wait(job.id, timeout_seconds=900))
-        assert client.get(job.id).state == "succeeded", client.get(job.id).failure
+        job = client.wait(job.id, timeout_seconds=900)
+        assert job.state == "succeeded", job.failure
         client.pull(job.id, tmp_path / "out")
     manifest = json.loads((tmp_path / "out" / "ghosted.json").read_text())
     assert manifest["source"]["layer_count"] == 30

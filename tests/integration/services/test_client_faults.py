@@ -1,5 +1,6 @@
 """What the clients make of answers that are lost, late or refused for the moment."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from ghosted_client import (
+    AsyncClient,
     Client,
     Event,
     InvalidError,
@@ -186,6 +188,33 @@ def test_without_a_stream_it_looks_again_and_again(
     asked = front.of("GET", f"/{job.id}")
     assert "if-none-match" not in asked[0].headers
     assert "if-none-match" in asked[1].headers
+
+
+def test_a_service_that_stays_away_is_told(kind: str, front: Front, server: Server) -> None:
+    """After `outage_seconds` the watcher has the service's last refusal, and not an hour later."""
+    impatient = Patience(waits_seconds=())
+    with opened(kind, Server(front.url, server.key), impatient) as client:
+        job = client.submit(SPEC)
+        seen = client.watch(job.id, poll_seconds=0.01, outage_seconds=2)
+        next(seen)
+        front.faults = [Answer(503, {"Retry-After": after}) for after in ("0", "3600")]
+        with pytest.raises(TemporaryError) as caught:
+            list(seen)
+    assert caught.value.problem.retry_after_seconds == 3600
+
+
+def test_a_task_that_is_cancelled_leaves_a_client_that_works(server: Server) -> None:
+    """Whether it watched or waited for an answer."""
+
+    async def run() -> str:
+        async with AsyncClient(server.url, server.key) as client:
+            job = await client.submit(SPEC)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await client.wait(job.id)
+            return (await client.cancel(job.id)).state
+
+    assert asyncio.run(run()) == "cancelled"
 
 
 @contextmanager
