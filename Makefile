@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := worker,telemetry,embedded,plot,test,lint
+EXTRAS := worker,tasks,telemetry,embedded,plot,test,lint
 
 .DEFAULT_GOAL := help
 .PHONY: help venv setup demo test test-unit test-gpu check format openapi clean

@@ -3,11 +3,22 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ghosted_cli.exits import exit_codes
+from ghosted_cli.measuring import (
+    Corpus,
+    Gate,
+    Limit,
+    OnMiss,
+    TaskData,
+    Tasks,
+    corpus_choices,
+    gate_choices,
+    task_choices,
+)
 from ghosted_cli.progress import progress_recorder
 from ghosted_cli.request import (
     cache_folder,
@@ -67,6 +78,12 @@ def compress(
     fit: Annotated[str | None, typer.Option(help="Several cuts: dense or sequential.")] = None,
     evaluation: Annotated[str | None, typer.Option(help="Text file or alias to evaluate on.")] = None,
     windows: Windows = None,
+    corpus: Corpus = None,
+    tasks: Tasks = None,
+    limit: Limit = None,
+    task_data: TaskData = None,
+    gate: Gate = None,
+    on_miss: OnMiss = "withhold",
     no_evaluation: NoEvaluation = False,
     dtype: Dtype = "auto",
     seed: Seed = 0,
@@ -91,14 +108,27 @@ def compress(
                     }
                 ),
                 "calibration": calibration_choice(calibration, sequences, sequence_length, held_out, seed),
-                "evaluation": _evaluation(text_reference(evaluation), windows, no_evaluation),
+                "evaluation": None
+                if no_evaluation
+                else without_none(
+                    {
+                        "dataset": text_reference(evaluation),
+                        "windows": windows,
+                        "corpora": corpus_choices(corpus),
+                        "tasks": task_choices(tasks, limit),
+                        "gate": gate_choices(gate),
+                        "on_miss": on_miss,
+                    }
+                ),
                 "dtype": dtype,
             }
         )
-        run(spec, out=out, cache=cache_folder(cache), device=device, as_json=as_json)
+        run(spec, out=out, cache=cache_folder(cache), device=device, task_data=task_data, as_json=as_json)
 
 
-def run(spec: JobSpec, *, out: Path, cache: Path, device: str, as_json: bool) -> None:
+def run(
+    spec: JobSpec, *, out: Path, cache: Path, device: str, as_json: bool, task_data: Path | None = None
+) -> None:
     """Run `spec` with progress on stderr and the result on stdout."""
     # torch takes seconds to import: only now, when the request is known to be sound.
     from huggingface_hub import get_token
@@ -114,6 +144,7 @@ def run(spec: JobSpec, *, out: Path, cache: Path, device: str, as_json: bool) ->
         cache=cache,
         device=pick_device(device),
         hub_token=get_token(),
+        task_data=task_data,
         stages=FolderStageCache(cache / "stages"),
     )
     memory = MemoryRecorder()
@@ -123,7 +154,3 @@ def run(spec: JobSpec, *, out: Path, cache: Path, device: str, as_json: bool) ->
         typer.echo(json.dumps(result_document(result, memory.events), allow_nan=False))
     else:
         result_table(result, memory.events)
-
-
-def _evaluation(dataset: Any, windows: int | None, skip: bool) -> dict[str, Any] | None:
-    return None if skip else without_none({"dataset": dataset, "windows": windows})

@@ -5,6 +5,7 @@ import typer
 from ghosted_cli.compare import compare
 from ghosted_cli.compress import compress
 from ghosted_cli.demo import demo
+from ghosted_cli.evaluate import evaluate
 from ghosted_cli.inspect import inspect, verify
 from ghosted_cli.keys import app as keys
 from ghosted_cli.plan import plan
@@ -22,6 +23,7 @@ app.command()(compress)
 app.command()(plan)
 app.command()(inspect)
 app.command()(compare)
+app.command()(evaluate)
 app.command()(verify)
 app.command()(up)
 for command in service.registered_commands:

@@ -71,12 +71,20 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class _Opened:
+class Opened:
+    """A model that can be asked, from wherever it came.
+
+    `source` are its files, `is_checkpoint` says whether they are a checkpoint of ours, `calibrated_on`
+    is the fingerprint of the text that such a one was calibrated on.
+    """
+
+    source: ModelSource
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     bytes_on_disk: int
-    calibrated_on: str | None
+    calibrated_on: str | None = None
+    is_checkpoint: bool = False
 
 
 def compare(
@@ -93,7 +101,7 @@ def compare(
     with stage(Stage.LOAD, place.recorder, meter, unit="steps", total=3) as scope:
         sides = []
         for reference in (first, second):
-            sides.append(_open(reference, question.dtype, place))
+            sides.append(open_model(reference, question.dtype, place))
             scope.advance(1)
         windows = _windows(question, sides, place)
         scope.advance(1)
@@ -119,21 +127,28 @@ def is_checkpoint(reference: ModelReference) -> bool:
     return isinstance(reference, LocalModel) and (Path(reference.path) / MANIFEST_NAME).is_file()
 
 
-def _open(reference: ModelReference, dtype: str, place: Workplace) -> _Opened:
+def open_model(reference: ModelReference, dtype: str, place: Workplace) -> Opened:
+    """The model, on the device; a folder of ours is checked and loaded as such.
+
+    Raises:
+        GhostedError: it cannot be had or must not be loaded.
+    """
     if isinstance(reference, LocalModel) and is_checkpoint(reference):
         return _open_checkpoint(Path(reference.path), dtype, place)
     source = place.source(reference)
     model = place.model(source, dtype)
-    return _Opened(_name(reference), model, load_tokenizer(source), _source_bytes(source), None)
+    tokenizer, size = load_tokenizer(source), _source_bytes(source)
+    return Opened(source, _name(reference), model, tokenizer, size, is_checkpoint=False)
 
 
-def _open_checkpoint(folder: Path, dtype: str, place: Workplace) -> _Opened:
+def _open_checkpoint(folder: Path, dtype: str, place: Workplace) -> Opened:
     manifest = read_manifest(folder)
     model = load_patched(folder, device=place.device, dtype=dtype)
     # Its files are checked by now, and its tokenizer is read like that of any local folder.
     source = ModelSource(LocalModel(path=str(folder)), folder, "directory", None, "")
     size = sum(e.size_bytes for name, e in manifest.files.items() if name.endswith(".safetensors"))
-    return _Opened(folder.name, model, load_tokenizer(source), size, _fingerprint(manifest))
+    tokenizer, calibrated_on = load_tokenizer(source), _fingerprint(manifest)
+    return Opened(source, folder.name, model, tokenizer, size, calibrated_on, is_checkpoint=True)
 
 
 def _fingerprint(manifest: Manifest) -> str | None:
@@ -154,7 +169,7 @@ def _source_bytes(source: ModelSource) -> int:
     return sum((source.path / name).stat().st_size for name in checked.weight_files)
 
 
-def _windows(question: Question, sides: list[_Opened], place: Workplace) -> Windows:
+def _windows(question: Question, sides: list[Opened], place: Workplace) -> Windows:
     documents = read_documents(question.dataset, catalog=place.catalog, cache=place.cache, log=place.log)
     length = _length(question, sides)
     part = _part(documents, sides)
@@ -168,7 +183,7 @@ def _windows(question: Question, sides: list[_Opened], place: Workplace) -> Wind
     return first
 
 
-def _tokens(documents: Documents, side: _Opened, question: Question, length: int, part: Part) -> Windows:
+def _tokens(documents: Documents, side: Opened, question: Question, length: int, part: Part) -> Windows:
     return token_windows(
         documents,
         side.tokenizer,
@@ -180,12 +195,12 @@ def _tokens(documents: Documents, side: _Opened, question: Question, length: int
     )
 
 
-def _part(documents: Documents, sides: list[_Opened]) -> Part:
+def _part(documents: Documents, sides: list[Opened]) -> Part:
     """A set that a side was calibrated on is used only where calibration never looks."""
     return "evaluation" if documents.fingerprint in {side.calibrated_on for side in sides} else "all"
 
 
-def _length(question: Question, sides: list[_Opened]) -> int:
+def _length(question: Question, sides: list[Opened]) -> int:
     texts = (side.model.config.get_text_config() for side in sides)
     limit = min(getattr(text, "max_position_embeddings", None) or USUAL_LENGTH for text in texts)
     wanted = question.length or min(limit, USUAL_LENGTH)
@@ -199,7 +214,7 @@ def _length(question: Question, sides: list[_Opened]) -> int:
 
 
 def _speeds(
-    sides: list[_Opened], windows: Windows, question: Question, advance: Callable[[int], None]
+    sides: list[Opened], windows: Windows, question: Question, advance: Callable[[int], None]
 ) -> list[Speed]:
     """Of each side, on the first tokens of the text."""
     prompt = windows.tokens.flatten()[None, : question.prompt_tokens]
@@ -208,7 +223,7 @@ def _speeds(
     return list(found.values())
 
 
-def _side(opened: _Opened, found: Perplexity, speed: Speed) -> Side:
+def _side(opened: Opened, found: Perplexity, speed: Speed) -> Side:
     model = opened.model
     return Side(
         name=opened.name,

@@ -4,7 +4,7 @@
 perplexities are of a text in its own order, joined in a way that is part of its name.
 """
 
-import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +13,17 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from ghosted_core.catalog import Catalog, HubFile
 from ghosted_core.data import CHARACTERS_PER_TOKEN, Windows, bos_prefix, check_vocabulary
-from ghosted_core.documents import TEXT_KEY
+from ghosted_core.documents import Documents, FetchHub, read_documents, read_jsonl, read_parquet
 from ghosted_core.errors import DataError, DataNotFoundError, TooFewTokensError
-from ghosted_core.wheels import file_sha256
+from ghosted_core.spec import CatalogText, LocalText, PerplexityCorpus, TextReference
+from ghosted_core.wheels import Log, file_sha256
 
 
 def _rows(path: Path) -> Iterator[str]:
-    """The texts of a .jsonl file as they are, empty ones included."""
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            row = json.loads(line)
-            if not isinstance(row, dict) or not isinstance(row.get(TEXT_KEY), str):
-                raise DataError(f"{path.name}, line {number}: there is no '{TEXT_KEY}'.")
-            yield row[TEXT_KEY]
+    """The texts of a .jsonl, .json.gz or .parquet file as they are, empty ones included."""
+    return read_parquet(path) if path.suffix == ".parquet" else read_jsonl(path)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -57,13 +54,75 @@ CORPORA: Mapping[str, Corpus] = {
 }
 
 
+# Documents of any other text, in the order of its file.
+OWN_JOINT = "\n\n"
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Where texts are looked up, and how what is not on this disk gets there."""
+
+    catalog: Catalog
+    cache: Path
+    log: Log
+    fetch_hub: FetchHub
+
+    def documents(self, reference: TextReference) -> Documents:
+        """The text that `reference` names, document by document; see `read_documents`."""
+        return read_documents(
+            reference, catalog=self.catalog, cache=self.cache, log=self.log, fetch_hub=self.fetch_hub
+        )
+
+    def file(self, reference: TextReference) -> Path:
+        """The file itself of a named corpus.
+
+        Raises:
+            DataError: the catalog has it in a form that no named corpus comes in, or not at all.
+        """
+        if isinstance(reference, LocalText):
+            return Path(reference.path).expanduser()
+        if not isinstance(reference, CatalogText):
+            raise DataError("An upload is not a file of a named corpus.")
+        source = self.catalog.text(reference.alias).source
+        if not isinstance(source, HubFile):
+            raise DataError(f"'{reference.alias}' is not a file of rows.", advice="Give the corpus's file.")
+        return self.fetch_hub(source).path
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a text becomes windows: `length` tokens each, the first `count` of them (None: all)."""
+
+    length: int
+    count: int | None
+    vocab_size: int
+
+
+def read_corpus(
+    corpus: PerplexityCorpus, tokenizer: PreTrainedTokenizerBase, cut: Cut, shelf: Shelf
+) -> Windows:
+    """The windows of a corpus of a spec, in its own order.
+
+    Raises:
+        DataError: it is missing, malformed or too short.
+        InvalidSpecError: the tokenizer does not fit the model.
+    """
+    named = CORPORA.get(corpus.name)
+    if named is not None:
+        return _named_windows(named, shelf.file(corpus.text), tokenizer, cut)
+    documents = shelf.documents(corpus.text)
+    found = _windows(iter(documents), OWN_JOINT, tokenizer, cut, documents.name)
+    origin = {"dataset": documents.name, "fingerprint": documents.fingerprint, **documents.origin}
+    return _described(found, {"corpus": corpus.name, "joint": OWN_JOINT, **origin})
+
+
 def corpus_windows(
     corpus: Corpus,
     path: Path,
     tokenizer: PreTrainedTokenizerBase,
     *,
     length: int,
-    count: int,
+    count: int | None,
     vocab_size: int,
 ) -> Windows:
     """The first `count` windows of `length` tokens of the corpus in `path`, in its own order.
@@ -77,42 +136,51 @@ def corpus_windows(
         TooFewTokensError: the text ends before.
         InvalidSpecError: the tokenizer does not fit the model.
     """
+    return _named_windows(corpus, path, tokenizer, Cut(length, count, vocab_size))
+
+
+def _named_windows(corpus: Corpus, path: Path, tokenizer: PreTrainedTokenizerBase, cut: Cut) -> Windows:
     if not path.is_file():
         raise DataNotFoundError(f"There is no file {path}.")
+    try:
+        found = _windows(corpus.texts(path), corpus.joint, tokenizer, cut, path.name)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path.name} is not a file of corpus '{corpus.name}'.") from error
+    known = {"corpus": corpus.name, "dataset": corpus.name, "joint": corpus.joint}
+    return _described(found, {**known, "fingerprint": file_sha256(path)})
+
+
+def _windows(
+    texts: Iterator[str], joint: str, tokenizer: PreTrainedTokenizerBase, cut: Cut, name: str
+) -> Windows:
     prefix = bos_prefix(tokenizer)
-    row = length - len(prefix)
-    text = _joined(corpus, path, count * row * CHARACTERS_PER_TOKEN)
-    tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][: count * row]
-    if len(tokens) < count * row:
-        raise TooFewTokensError(f"{path.name} has {len(tokens)} tokens; {count * row} are needed.")
-    check_vocabulary(max(tokens), vocab_size)
-    rows = torch.tensor(tokens, dtype=torch.int64).view(count, row)
+    row = cut.length - len(prefix)
+    wanted = math.inf if cut.count is None else cut.count * row
+    text = _joined(texts, joint, wanted * CHARACTERS_PER_TOKEN)
+    tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    count = len(tokens) // row if cut.count is None else cut.count
+    needed = max(count, 1) * row
+    if len(tokens) < needed:
+        raise TooFewTokensError(f"{name} has {len(tokens)} tokens; {needed} are needed.")
+    check_vocabulary(max(tokens[:needed]), cut.vocab_size)
+    rows = torch.tensor(tokens[:needed], dtype=torch.int64).view(count, row)
     windows = torch.cat([torch.tensor([prefix], dtype=torch.int64).expand(count, -1), rows], dim=1)
-    return Windows(windows, _description(corpus, path, count, length, prefix))
+    return Windows(windows, {"bos": "each window begins with BOS" if prefix else "none"})
 
 
-def _joined(corpus: Corpus, path: Path, characters: int) -> str:
+def _joined(texts: Iterator[str], joint: str, characters: float) -> str:
     """The beginning of the text, `characters` long or a little longer."""
     kept: list[str] = []
     total = 0
-    try:
-        for text in corpus.texts(path):
-            kept.append(text)
-            total += len(text) + len(corpus.joint)
-            if total >= characters:
-                break
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(f"{path.name} is not a file of corpus '{corpus.name}'.") from error
-    return corpus.joint.join(kept)
+    for text in texts:
+        kept.append(text)
+        total += len(text) + len(joint)
+        if total >= characters:
+            break
+    return joint.join(kept)
 
 
-def _description(corpus: Corpus, path: Path, count: int, length: int, prefix: list[int]) -> dict[str, Any]:
-    return {
-        "corpus": corpus.name,
-        "fingerprint": file_sha256(path),
-        "order": "file",
-        "joint": corpus.joint,
-        "windows": count,
-        "length": length,
-        "bos": "each window begins with BOS" if prefix else "none",
-    }
+def _described(found: Windows, known: dict[str, Any]) -> Windows:
+    count, length = found.tokens.shape
+    size = {"windows": count, "length": length}
+    return Windows(found.tokens, {"order": "file", "part": "all", **known, **size, **found.description})

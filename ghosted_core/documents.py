@@ -114,7 +114,7 @@ def read_documents(
 def _from_file(path: Path, name: str) -> Documents:
     if not path.is_file():
         raise DataNotFoundError(f"There is no file {path}.")
-    readers = {".txt": _read_text, ".jsonl": _read_jsonl, ".jsonl.gz": _read_jsonl, ".parquet": _read_parquet}
+    readers = {".txt": _read_text, ".jsonl": read_jsonl, ".jsonl.gz": read_jsonl, ".parquet": read_parquet}
     for suffix, reader in readers.items():
         if path.name.lower().endswith(suffix):
             return Documents(name, _fingerprint(path), partial(reader, path))
@@ -142,7 +142,7 @@ def _from_hub(alias: str, entry: TextEntry, source: HubFile, fetch_hub: FetchHub
     if fetch_hub is None:
         raise DataUnavailableError(f"{alias} lies on the Hub, which is not asked here.")
     fetched = fetch_hub(source)
-    reader = _read_parquet if source.file.endswith(".parquet") else _read_jsonl
+    reader = read_parquet if source.file.endswith(".parquet") else read_jsonl
     rows = partial(reader, fetched.path, entry.column)
     origin = {"repository": source.repository, "commit": fetched.commit, "file": source.file}
     read = partial(_joined, rows, entry.joining)
@@ -178,7 +178,12 @@ def _read_text(path: Path) -> Iterator[str]:
     yield "".join(lines)
 
 
-def _read_jsonl(path: Path, key: str = TEXT_KEY) -> Iterator[str]:
+def read_jsonl(path: Path, key: str = TEXT_KEY) -> Iterator[str]:
+    """The text under `key` of every line that is not blank, as it is.
+
+    Raises:
+        DataError: a line that is not such an object.
+    """
     for number, line in _lines(path):
         if not line.strip():
             continue
@@ -220,7 +225,12 @@ def _open(path: Path) -> BinaryIO:
     return cast("BinaryIO", gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb"))
 
 
-def _read_parquet(path: Path, column: str = TEXT_KEY) -> Iterator[str]:
+def read_parquet(path: Path, column: str = TEXT_KEY) -> Iterator[str]:
+    """The text in `column` of every row, as it is, "" where there is none.
+
+    Raises:
+        DataError: there is no such column of texts.
+    """
     from pyarrow import parquet
 
     def batches() -> Iterator[Any]:

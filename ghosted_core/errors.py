@@ -2,7 +2,8 @@
 
 GhostedError
 ├── InvalidSpecError          the request contradicts itself or the model
-│   └── UnsupportedRepairError  this repair has no place in this model or at this cut
+│   ├── UnsupportedRepairError  this repair has no place in this model or at this cut
+│   └── UnknownTaskError      the harness has no such task
 ├── OutputExistsError         the folder to write is taken
 ├── OutputUnusableError       nothing can be written there
 ├── SourceError               the model cannot be had or must not be loaded
@@ -16,10 +17,14 @@ GhostedError
 │   ├── DataNotFoundError
 │   ├── DataGatedError        access must be granted first
 │   ├── DataUnavailableError  where the text lies does not answer
-│   └── TooFewTokensError
+│   ├── TooFewTokensError
+│   └── TaskDataError         the items of a benchmark task
 ├── NumericsError             the mathematics has no usable answer
 │   ├── NonFiniteError
 │   └── IllConditionedError
+├── HarnessError              benchmark tasks could not be run
+│   └── HarnessMissingError   lm-evaluation-harness is not installed
+├── QualityGateError          the result is worse than the spec allows
 ├── CheckpointError           a checkpoint of ours that is not what its manifest says
 ├── OutOfMemoryError         the device or the machine has too little memory
 └── DiskFullError
@@ -57,6 +62,13 @@ class UnsupportedRepairError(InvalidSpecError):
 
     code = "unsupported_repair"
     advice = "Choose 'ghosted', 'linear_patch_diag', 'linear_patch_rotate' or 'none': they fit every cut."
+
+
+class UnknownTaskError(InvalidSpecError):
+    """The installed harness has no benchmark task of that name."""
+
+    code = "unknown_task"
+    advice = "Check the spelling against the task list of lm-evaluation-harness."
 
 
 class OutputExistsError(GhostedError):
@@ -157,6 +169,34 @@ class TooFewTokensError(DataError):
 
     code = "too_few_tokens"
     advice = "Give more text, fewer sequences or a shorter sequence length."
+
+
+class TaskDataError(DataError):
+    """The items of a benchmark task cannot be had."""
+
+    code = "task_data"
+    advice = "Put the task's files into the folder of task data; see the documentation for their names."
+
+
+class HarnessError(GhostedError):
+    """The benchmark tasks could not be run."""
+
+    code = "harness"
+    advice = "Look at the harness's last words in the log; the other measurements do not need it."
+
+
+class HarnessMissingError(HarnessError):
+    """lm-evaluation-harness is not installed here."""
+
+    code = "harness_missing"
+    advice = "Install it: pip install 'ghosted[tasks]'."
+
+
+class QualityGateError(GhostedError):
+    """The result is worse than the spec allows."""
+
+    code = "quality_gate"
+    advice = "Remove fewer layers, calibrate on more text, choose another repair, or loosen the gate."
 
 
 class NumericsError(GhostedError):

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ghosted_core.batching import BATCH_TOKENS
+from ghosted_core.batching import BATCH_TOKENS, LOGIT_BYTES
 from ghosted_core.plan import PruningPlan
-from ghosted_core.spec import JobSpec
+from ghosted_core.spec import Evaluation, JobSpec
 
 ITEM_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 FLOAT32, FLOAT64 = 4, 8
@@ -173,8 +173,22 @@ def _calibration(spec: JobSpec, sizes: Sizes, cuts: int, item: int) -> int:
 def _evaluation(spec: JobSpec, sizes: Sizes, item: int) -> int:
     if spec.evaluation is None:
         return 0
-    length = spec.evaluation.sequence_length or spec.calibration.sequence_length
-    return _logits(batch_tokens(length, spec.evaluation.windows), sizes, item)
+    # Those of the dense model stay while another's are compared with them.
+    texts = 2 * _logits(_evaluation_batch(spec.evaluation, spec.calibration.sequence_length), sizes, item)
+    if not spec.evaluation.tasks:
+        return texts
+    # The harness's process loads the model anew, and keeps logits and their logarithms.
+    return max(texts, sizes.parameters * item + 2 * LOGIT_BYTES)
+
+
+def _evaluation_batch(evaluation: Evaluation, usual: int) -> int:
+    """Tokens in the largest batch of any text that is evaluated."""
+    usual = evaluation.sequence_length or usual
+    own = [(usual, evaluation.windows)] if evaluation.windows else []
+    others = [(corpus.sequence_length or usual, corpus.windows) for corpus in evaluation.corpora]
+    many = BATCH_TOKENS  # Windows of a text that is read to its end: enough for a full batch.
+    texts = [*own, *((length, count if isinstance(count, int) else many) for length, count in others)]
+    return max((batch_tokens(length, count) for length, count in texts), default=0)
 
 
 def _logits(tokens: int, sizes: Sizes, item: int) -> int:

@@ -1,9 +1,7 @@
 """One job, from a model to a patched checkpoint. The command line and the worker both run this."""
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -16,20 +14,20 @@ from ghosted_core.checkpoint.manifest import Manifest
 from ghosted_core.checkpoint.source import ModelSource, resolve
 from ghosted_core.checkpoint.write import require_free, require_space, unique_tensors, write_checkpoint
 from ghosted_core.criteria import criterion_for, plan_of
-from ghosted_core.data import Windows, batches
 from ghosted_core.describe import describe
-from ghosted_core.errors import InvalidSpecError, NonFiniteError
-from ghosted_core.evaluate.generation import continuations
-from ghosted_core.evaluate.perplexity import Perplexity, perplexities
+from ghosted_core.errors import InvalidSpecError
+from ghosted_core.evaluate.tasks import TaskPlace, check_tasks
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.model.admission import check_configuration, check_dtype
 from ghosted_core.model.capture import ResidualStream
 from ghosted_core.model.families import SUPPORTED, Family, family_of
 from ghosted_core.model.surgery import pruned_model, repaired_model
 from ghosted_core.plan import PruningPlan
-from ghosted_core.recorder import Logged, MetricMeasured, Recorder, Stage, StageScope, stage
+from ghosted_core.quality import Candidates, Repair, evaluate, verdict
+from ghosted_core.recorder import Logged, Recorder, Stage, StageScope, stage
 from ghosted_core.recovery import Outcome, RecoveryOperator, check_applicable
 from ghosted_core.recovery.folding import folded_tensors
+from ghosted_core.report_html import report_files
 from ghosted_core.room import require_room
 from ghosted_core.scoring import score_layers
 from ghosted_core.spec import JobSpec
@@ -46,6 +44,7 @@ class RunOptions:
 
     `scratch` is where repairs keep activations that do not fit into memory, and clean up afterwards;
     None: beside `out`. `stages` is where a run finds what earlier ones found, and leaves its own.
+    `task_data` is a folder with the items of benchmark tasks.
     """
 
     out: Path
@@ -53,6 +52,7 @@ class RunOptions:
     scratch: Path | None = None
     device: str = "cpu"
     hub_token: str | None = field(default=None, repr=False)
+    task_data: Path | None = None
     catalog: Catalog = field(default_factory=builtin_catalog)
     stages: StageCache = field(default_factory=NoStageCache)
 
@@ -85,24 +85,20 @@ class Loaded:
         return ResidualStream(self.model, self.family)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What evaluation found, by variant: dense, pruned, repaired."""
-
-    perplexities: dict[str, Perplexity] = field(default_factory=dict)
-    generations: dict[str, dict[str, str]] = field(default_factory=dict)
-
-
 def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResult:
     """Run the job `spec` and leave its checkpoint at `options.out`.
 
-    Nothing is left at `options.out` unless the whole job succeeds.
+    Nothing is left at `options.out` unless the whole job succeeds, but for a checkpoint that missed the
+    spec's gate and is to be kept: it is there when QualityGateError is raised, and its manifest says so.
 
     Raises:
+        QualityGateError: the result is worse than the spec's gate allows, or a metric is not finite.
         GhostedError: the class says what went wrong, `hint` what to try.
     """
     require_free(options.out)
     meter = ProcessMeter(torch.device(options.device))
+    if spec.evaluation is not None and spec.evaluation.tasks:
+        check_tasks(spec.evaluation.tasks, _task_place(options))
     with stage(Stage.LOAD, recorder, meter, unit="steps", total=3) as scope:
         loaded = _load(spec, options, recorder, scope)
     keeping = Keeping(options.stages, circumstances(loaded.source, loaded.model), recorder)
@@ -113,16 +109,26 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
     job = Calibrated(loaded.model, loaded.texts, options.scratch or options.out.parent, keeping)
     outcomes = repair(spec.recovery, job, plan, recorder, meter)
     with stage(Stage.PATCH, recorder, meter, unit="steps", total=1) as scope:
-        variants = _variants(loaded, plan, outcomes)
-        require_space(options.out, _weight_bytes(variants["repaired"]))
+        candidates = _candidates(loaded, plan, outcomes)
+        result = candidates.variants["repaired"]
+        require_space(options.out, _weight_bytes(result))
         scope.advance(1)
-    measured = _evaluate(spec, loaded, variants, recorder, meter)
-    require_finite(measured)
+    measured = evaluate(spec, candidates, _task_place(options), recorder, meter)
+    judged = verdict(spec.evaluation, measured, candidates.artifact)
+    if spec.evaluation is not None and spec.evaluation.on_miss == "withhold" and not judged.passed:
+        raise judged.error()
     with stage(Stage.SAVE, recorder, meter, unit="steps", total=1) as scope:
-        manifest = report.manifest(spec, loaded, scores, plan, outcomes, variants["repaired"], measured)
-        manifest = write_checkpoint(variants["repaired"], loaded.source, manifest, options.out)
+        manifest = report.manifest(spec, loaded, scores, plan, outcomes, result, measured, judged)
+        documents = report_files(manifest)
+        manifest = write_checkpoint(result, loaded.source, manifest, options.out, documents)
         scope.advance(1)
+    if not judged.passed:
+        raise judged.error()
     return JobResult(path=options.out, manifest=manifest)
+
+
+def _task_place(options: RunOptions) -> TaskPlace:
+    return TaskPlace(options.task_data, options.scratch or options.out.parent)
 
 
 def _load(spec: JobSpec, options: RunOptions, recorder: Recorder, scope: StageScope) -> Loaded:
@@ -178,7 +184,7 @@ def check_fit(spec: JobSpec, config: PreTrainedConfig) -> None:
         )
     criterion_for(spec.strategy).candidates(count, layer_count)
     limit = getattr(text, "max_position_embeddings", None)
-    wanted = max(spec.calibration.sequence_length, (spec.evaluation and spec.evaluation.sequence_length) or 0)
+    wanted = spec.longest_window
     if limit is not None and wanted > limit:
         raise InvalidSpecError(
             f"'sequence_length' is {wanted}, but the model reads at most {limit} tokens.",
@@ -186,61 +192,17 @@ def check_fit(spec: JobSpec, config: PreTrainedConfig) -> None:
         )
 
 
-def _variants(loaded: Loaded, plan: PruningPlan, outcomes: list[Outcome]) -> dict[str, PreTrainedModel]:
+def _candidates(loaded: Loaded, plan: PruningPlan, outcomes: list[Outcome]) -> Candidates:
     """The models to compare; they share their weights. Without a repair, pruned and repaired are one."""
     dense = loaded.model
-    pruned = pruned_model(dense, plan)
-    if not outcomes:
-        return {"dense": dense, "pruned": pruned, "repaired": pruned}
-    corrections = {o.boundary: o.correction for o in outcomes if isinstance(o, RecoveryOperator)}
-    replaced = folded_tensors(dense, loaded.family, plan, outcomes)
-    repaired = repaired_model(dense, plan, corrections, replaced)
-    return {"dense": dense, "pruned": pruned, "repaired": repaired}
-
-
-def _evaluate(
-    spec: JobSpec,
-    loaded: Loaded,
-    variants: dict[str, PreTrainedModel],
-    recorder: Recorder,
-    meter: ProcessMeter,
-) -> Measured:
-    measured = Measured()
-    windows = loaded.texts.evaluation
-    if spec.evaluation is None or windows is None:
-        return measured
-    distinct = {name: model for name, model in variants.items() if not _is_repeat(name, variants)}
-    with stage(Stage.EVALUATE, recorder, meter, total=len(distinct) * windows.tokens.numel()) as scope:
-        found = perplexities(loaded.model, distinct, batches(windows), scope.advance)
-        for name, model in distinct.items():
-            measured.perplexities[name] = found[name]
-            metric = MetricMeasured(f"perplexity_{name}", found[name].value, _detail(found[name], windows))
-            recorder.record(metric)
-            measured.generations[name] = continuations(
-                model, loaded.tokenizer, spec.evaluation.prompts, spec.evaluation.new_tokens
-            )
-    return measured
-
-
-def require_finite(measured: Measured) -> None:
-    """Return if every perplexity is a number: a model that has none is no result.
-
-    Raises:
-        NonFiniteError: one is not; the message names the metric.
-    """
-    for name, found in measured.perplexities.items():
-        for metric, value in (("nll", found.nll), ("perplexity", found.value)):
-            if not math.isfinite(value):
-                raise NonFiniteError(f"The metric {metric}_{name} is {value}, so this model is of no use.")
-
-
-def _is_repeat(name: str, variants: dict[str, PreTrainedModel]) -> bool:
-    """Whether this is the unrepaired model under its second name."""
-    return name == "repaired" and variants["repaired"] is variants["pruned"]
-
-
-def _detail(found: Perplexity, windows: Windows) -> dict[str, Any]:
-    return {"standard_error_nll": found.standard_error, **windows.description}
+    pruned = repaired = pruned_model(dense, plan)
+    repair = Repair({}, {})
+    if outcomes:
+        corrections = {o.boundary: o.correction for o in outcomes if isinstance(o, RecoveryOperator)}
+        repair = Repair(corrections, folded_tensors(dense, loaded.family, plan, outcomes))
+        repaired = repaired_model(dense, plan, repair.corrections, repair.replaced)
+    variants = {"dense": dense, "pruned": pruned, "repaired": repaired}
+    return Candidates(variants, loaded.tokenizer, loaded.texts, loaded.source, plan, repair)
 
 
 def _weight_bytes(model: PreTrainedModel) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 class Stage(StrEnum):
@@ -70,6 +70,7 @@ def event_to_json(event: Event) -> dict[str, Any]:
     return {"event": type(event).__name__, **asdict(event)}
 
 
+@runtime_checkable
 class Recorder(Protocol):
     """Where a job's events go: a terminal, a pipe, a database."""
 
@@ -107,6 +108,7 @@ class TeeRecorder:
             recorder.record(event)
 
 
+@runtime_checkable
 class Meter(Protocol):
     """Measures a stage: see `ghosted_core.meter`."""
 

@@ -2,23 +2,30 @@
 
 import math
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
+from ghosted_core.checkpoint.licence import source_licence
 from ghosted_core.checkpoint.manifest import Manifest, PlanRecord, SourceRecord, probe
 from ghosted_core.criteria import LayerScores
+from ghosted_core.evaluate.suite import Measured
+from ghosted_core.gate import Verdict
 from ghosted_core.model.kinds import layer_kinds
 from ghosted_core.plan import PruningPlan
-from ghosted_core.recovery import Outcome
+from ghosted_core.recovery import Outcome, RecoveryOperator
 from ghosted_core.spec import JobSpec
 
 if TYPE_CHECKING:
-    from ghosted_core.pipeline import Loaded, Measured
+    from ghosted_core.pipeline import Loaded
 
-PACKAGES = ("ghosted", "torch", "transformers", "tokenizers", "safetensors")
+PACKAGES = ("ghosted", "torch", "transformers", "tokenizers", "safetensors", "lm_eval")
+SPECTRUM_POINTS = 128
 
 
 def manifest(
@@ -28,7 +35,8 @@ def manifest(
     plan: PruningPlan,
     outcomes: list[Outcome],
     model: PreTrainedModel,
-    measured: "Measured",
+    measured: Measured,
+    judged: Verdict,
 ) -> Manifest:
     """Everything but the files, which the writer adds."""
     texts = loaded.texts
@@ -46,11 +54,14 @@ def manifest(
         ),
         operators=tuple(getattr(model.config, "ghosted_operators", ())),
         layer_kinds=tuple(kinds[index] for index in plan.kept),
-        fits=tuple(asdict(outcome.report) for outcome in outcomes),
+        fits=tuple(_fit(outcome) for outcome in outcomes),
         calibration=texts.calibration.description,
         evaluation=texts.evaluation.description if texts.evaluation is not None else None,
-        metrics=_metrics(measured),
-        generations=measured.generations,
+        corpora={name: windows.description for name, windows in texts.corpora.items()},
+        metrics={name: _finite(value) for name, value in measured.figures.items()},
+        details={metric.name: _plain(metric.detail) for metric in measured.metrics},
+        gate=_gate(judged) if spec.evaluation is not None else None,
+        generations=_generations(measured),
         parameters=model.num_parameters(),
         dtype=str(model.dtype).removeprefix("torch."),
         probe=probe(model, model.config.get_text_config().vocab_size),
@@ -60,6 +71,7 @@ def manifest(
 
 def _source(loaded: "Loaded", public: JobSpec) -> SourceRecord:
     source = loaded.source
+    licence = source_licence(source)
     return SourceRecord(
         reference=public.model.model_dump(mode="json"),
         commit=source.commit,
@@ -67,25 +79,46 @@ def _source(loaded: "Loaded", public: JobSpec) -> SourceRecord:
         architecture=type(loaded.model).__name__,
         layer_count=loaded.stream.layer_count,
         parameters=loaded.model.num_parameters(),
+        licence=licence.name if licence is not None else None,
+        licence_file=licence.file if licence is not None else None,
     )
 
 
-def _metrics(measured: "Measured") -> dict[str, float | None]:
-    """Figures by name; what is infinite or not a number has no JSON and becomes null."""
-    metrics: dict[str, float | None] = {}
-    for name, found in measured.perplexities.items():
-        metrics[f"perplexity_{name}"] = _finite(found.value)
-        metrics[f"nll_{name}"] = _finite(found.nll)
-        metrics[f"nll_standard_error_{name}"] = _finite(found.standard_error)
-    if {"dense", "pruned", "repaired"} <= measured.perplexities.keys():
-        metrics["damage_ratio"] = _finite(damage_ratio({k: v.nll for k, v in measured.perplexities.items()}))
-    return metrics
+def _fit(outcome: Outcome) -> dict[str, Any]:
+    """The report of a repair, and the singular values of its operator M where it has one."""
+    found = asdict(outcome.report)
+    if isinstance(outcome, RecoveryOperator):
+        found["spectrum"] = spectrum(outcome.correction)
+    return found
 
 
-def damage_ratio(nll: dict[str, float]) -> float:
-    """ln(ppl repaired / ppl dense) over ln(ppl pruned / ppl dense): 0 heals all, 1 nothing."""
-    damage = nll["pruned"] - nll["dense"]
-    return (nll["repaired"] - nll["dense"]) / damage if damage else math.nan
+def spectrum(correction: Tensor) -> dict[str, list[float]]:
+    """Singular values of M, the largest first: at most SPECTRUM_POINTS of them, evenly over log(rank)."""
+    values = torch.linalg.svdvals(correction)
+    count = len(values)
+    places = torch.logspace(0, math.log10(count), min(count, SPECTRUM_POINTS)).round().int()
+    ranks = sorted({min(max(rank, 1), count) for rank in places.tolist()})
+    return {
+        "rank": [float(rank) for rank in ranks],
+        "singular_value": [float(values[rank - 1]) for rank in ranks],
+    }
+
+
+def _gate(judged: Verdict) -> dict[str, Any]:
+    return {"passed": judged.passed, "checks": [asdict(check) for check in judged.checks]}
+
+
+def _generations(measured: Measured) -> dict[str, dict[str, str]]:
+    return {name: {one.prompt: one.text for one in found} for name, found in measured.continuations.items()}
+
+
+def _plain(value: Any) -> Any:
+    """The same as JSON has it: what is infinite or not a number has none and becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return _finite(value) if isinstance(value, float) else value
 
 
 def _finite(value: float) -> float | None:

@@ -1,25 +1,29 @@
 """The token windows of a job: to score and fit, to test the fit, to evaluate."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from ghosted_core.catalog import Catalog, HubFile
-from ghosted_core.data import Windows, read_documents, token_windows
+from ghosted_core.corpora import Cut, Shelf, read_corpus
+from ghosted_core.data import Windows, token_windows
 from ghosted_core.documents import Fetched, FetchHub
-from ghosted_core.spec import JobSpec
+from ghosted_core.spec import JobSpec, PerplexityCorpus
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Three sets of windows; no document of `evaluation` is in the others."""
+    """Three sets of windows; no document of `evaluation` is in the others.
+
+    `corpora` are further texts to evaluate on, by name.
+    """
 
     calibration: Windows
     held_out: Windows
     evaluation: Windows | None
+    corpora: Mapping[str, Windows] = field(default_factory=dict)
 
 
 def read_texts(
@@ -40,9 +44,9 @@ def read_texts(
         DataError: a set is missing, malformed or too short.
         InvalidSpecError: the tokenizer does not fit the model.
     """
-    calibration = spec.calibration
-    read = partial(read_documents, catalog=catalog, cache=cache, log=log, fetch_hub=_hub(cache, log))
-    documents = read(calibration.dataset)
+    calibration, evaluation = spec.calibration, spec.evaluation
+    shelf = Shelf(catalog, cache, log, hub(cache, log))
+    documents = shelf.documents(calibration.dataset)
     windows = token_windows(
         documents,
         tokenizer,
@@ -52,23 +56,47 @@ def read_texts(
         part="calibration",
         vocab_size=vocab_size,
     )
-    evaluation = None
-    if spec.evaluation is not None:
-        own = spec.evaluation.dataset
-        evaluation = token_windows(
-            documents if own is None else read(own),
+    fitted, held_out = windows.split(calibration.sequences)
+    if evaluation is None:
+        return Texts(fitted, held_out, None)
+    length = evaluation.sequence_length or calibration.sequence_length
+    own = None
+    if evaluation.windows:
+        own = token_windows(
+            documents if evaluation.dataset is None else shelf.documents(evaluation.dataset),
             tokenizer,
-            length=spec.evaluation.sequence_length or calibration.sequence_length,
-            count=spec.evaluation.windows,
+            length=length,
+            count=evaluation.windows,
             seed=calibration.seed,
-            part="evaluation" if own in {None, calibration.dataset} else "all",
+            part="evaluation" if evaluation.dataset in {None, calibration.dataset} else "all",
             vocab_size=vocab_size,
         )
-    fitted, held_out = windows.split(calibration.sequences)
-    return Texts(fitted, held_out, evaluation)
+    usual = Cut(length, evaluation.windows or None, vocab_size)
+    return Texts(fitted, held_out, own, read_corpora(evaluation.corpora, tokenizer, usual, shelf))
 
 
-def _hub(cache: Path, log: Callable[[str], None]) -> FetchHub:
+def read_corpora(
+    corpora: Iterable[PerplexityCorpus], tokenizer: PreTrainedTokenizerBase, usual: Cut, shelf: Shelf
+) -> dict[str, Windows]:
+    """The windows of each corpus by its name, cut as `usual` where it does not say.
+
+    Raises:
+        DataError: one is missing, malformed or too short.
+        InvalidSpecError: the tokenizer does not fit the model.
+    """
+    return {corpus.name: read_corpus(corpus, tokenizer, _cut(corpus, usual), shelf) for corpus in corpora}
+
+
+def _cut(corpus: PerplexityCorpus, usual: Cut) -> Cut:
+    count = usual.count if corpus.windows is None else corpus.windows
+    return replace(
+        usual, length=corpus.sequence_length or usual.length, count=None if count == "all" else count
+    )
+
+
+def hub(cache: Path, log: Callable[[str], None]) -> FetchHub:
+    """Brings files of data sets on the Hub into `cache`."""
+
     def fetch(source: HubFile) -> Fetched:
         # Here, because most jobs have no need of the client and its import.
         from ghosted_core.checkpoint.hub import HubClient

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx2
+from pydantic import SecretStr
 
 from ghosted_core.checkpoint.guard import check_small_files
 from ghosted_core.checkpoint.strict_json import MAX_CONFIG_BYTES
@@ -41,8 +42,10 @@ def hub_address() -> str | None:
     return os.environ.get("HF_ENDPOINT") or PUBLIC_HUB
 
 
-def read_config(reference: HubModel, address: str | None) -> HubConfig:
+def read_config(reference: HubModel, address: str | None, token: SecretStr | None = None) -> HubConfig:
     """The configuration of a model on the Hub at `address`, read within PATIENCE_SECONDS.
+
+    `token` is the user's; it goes to the Hub and, on a redirect, to nobody else.
 
     Raises:
         ModelNotFoundError: the Hub has no such model, or shows it to nobody without a token.
@@ -55,7 +58,7 @@ def read_config(reference: HubModel, address: str | None) -> HubConfig:
     # Id and revision match their patterns: neither can lead anywhere else.
     url = f"{address.rstrip('/')}/{reference.id}/resolve/{reference.revision or 'main'}/config.json"
     try:
-        content, commit = _fetch(url, reference)
+        content, commit = _fetch(url, reference, token)
     except httpx2.HTTPError as error:
         raise HubUnavailableError(f"The Hub could not be reached for {reference.id}.") from error
     with TemporaryDirectory() as folder:
@@ -63,12 +66,14 @@ def read_config(reference: HubModel, address: str | None) -> HubConfig:
         return HubConfig(check_small_files(Path(folder)), commit)
 
 
-def _fetch(url: str, reference: HubModel) -> tuple[bytes, str | None]:
+def _fetch(url: str, reference: HubModel, token: SecretStr | None) -> tuple[bytes, str | None]:
+    # httpx2 drops it where a redirect leaves the host.
+    headers = {} if token is None else {"Authorization": f"Bearer {token.get_secret_value()}"}
     deadline = time.monotonic() + PATIENCE_SECONDS
     content = bytearray()
     with (
         httpx2.Client(timeout=PATIENCE_SECONDS / 2, follow_redirects=True, max_redirects=3) as http,
-        http.stream("GET", url) as response,
+        http.stream("GET", url, headers=headers) as response,
     ):
         _check_status(response, reference)
         for piece in response.iter_bytes(1 << 16):

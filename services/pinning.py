@@ -1,20 +1,22 @@
 """What a job names on the Hugging Face Hub, asked for when it is submitted: which commit, and may it be read.
 
-Torch-free, and nothing but lists of files is fetched.
+Torch-free, and nothing but lists of files and config.json is fetched.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.errors import OfflineModeIsEnabled
 from pydantic import SecretStr
 
 from ghosted_core.checkpoint.hub import HubClient, check_names
 from ghosted_core.checkpoint.hub_faults import translated
-from ghosted_core.errors import HubUnavailableError
+from ghosted_core.errors import GatedModelError, HubUnavailableError, ModelNotFoundError
 from ghosted_core.spec import HubModel, JobSpec
+from services.hub import hub_address, read_config
 
 # A slow Hub must not take all threads and connections of the API.
 MOST_AT_ONCE = 4
@@ -42,6 +44,20 @@ class HubDesk:
         if not self._enabled or not isinstance(spec.model, HubModel):
             return spec
         return spec.model_copy(update={"model": self._pinned(spec.model, token)})
+
+    def configuration(self, spec: JobSpec, token: SecretStr | None = None) -> Mapping[str, Any] | None:
+        """The raw config.json of the Hub model that `spec` names; None where it cannot be had now.
+
+        Raises:
+            UnsafeModelError, UnsupportedModelError, CorruptModelError: the job could only fail.
+        """
+        if not self._enabled or not isinstance(spec.model, HubModel):
+            return None
+        try:
+            return read_config(spec.model, hub_address(), token).config
+        except (ModelNotFoundError, GatedModelError, HubUnavailableError):
+            # Pinning has refused what has to be; this much the worker learns for itself.
+            return None
 
     def _pinned(self, model: HubModel, token: SecretStr | None) -> HubModel:
         # The list of files is not kept, so there is no folder to keep it in.

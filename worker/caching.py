@@ -140,7 +140,10 @@ def _lstat(path: Path, otherwise: float) -> tuple[int, float]:
 def _entries_of(cache: Path, spec: JobSpec, catalog: Catalog) -> Iterator[Path]:
     if isinstance(spec.model, HubModel):
         yield cache / HUB / _repository("models", spec.model.id)
-    texts = [spec.calibration.dataset, spec.evaluation.dataset if spec.evaluation else None]
+    texts = [spec.calibration.dataset]
+    if spec.evaluation is not None:
+        own = spec.evaluation.dataset
+        texts += [*([own] if own else ()), *(corpus.text for corpus in spec.evaluation.corpora)]
     for alias in (text.alias for text in texts if isinstance(text, CatalogText)):
         try:
             source = catalog.text(alias).source

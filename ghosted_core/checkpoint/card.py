@@ -1,7 +1,14 @@
 """The model card: what a person reads before loading the checkpoint."""
 
+import re
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from ghosted_core.checkpoint.figures import Row, artifact_variant, rows
+from ghosted_core.checkpoint.licence import OTHER
 from ghosted_core.checkpoint.manifest import Manifest
 
+NAMES = {"dense": "unpruned", "pruned": "pruned, not repaired", "repaired": "repaired"}
 _LOAD_PATCHED = """```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -27,8 +34,8 @@ _IMAGES = (
 
 def model_card(manifest: Manifest) -> str:
     """README.md of a checkpoint in Hugging Face form."""
-    sections = [_front_matter(manifest), _what(manifest), _cost(manifest), _how_to_load(manifest)]
-    return "\n\n".join(sections) + "\n"
+    sections = [_front_matter(manifest), _what(manifest), _cost(manifest), _gate(manifest)]
+    return "\n\n".join([*filter(None, sections), _how_to_load(manifest)]) + "\n"
 
 
 def _base_model(manifest: Manifest) -> str:
@@ -37,11 +44,56 @@ def _base_model(manifest: Manifest) -> str:
 
 
 def _front_matter(manifest: Manifest) -> str:
-    task = "image-text-to-text" if _sees_images(manifest) else "text-generation"
-    lines = ["library_name: transformers", f"pipeline_tag: {task}", "tags: [ghosted, layer-pruning]"]
-    if manifest.source.reference["kind"] == "hub":
-        lines.append(f"base_model: {manifest.source.reference['id']}")
-    return "\n".join(["---", *lines, "---"])
+    """Metadata as the Hub reads them; its own library writes the YAML, so every text is quoted as needed."""
+    source = manifest.source
+    results = _results(manifest)
+    card = ModelCardData(
+        base_model=source.reference["id"] if source.reference["kind"] == "hub" else None,
+        library_name="transformers",
+        license=source.licence,
+        license_name="see-file" if source.licence == OTHER and source.licence_file else None,
+        license_link=source.licence_file if source.licence == OTHER else None,
+        pipeline_tag="image-text-to-text" if _sees_images(manifest) else "text-generation",
+        tags=["ghosted", "layer-pruning"],
+        model_name=_title(manifest) if results else None,
+        eval_results=results or None,
+    )
+    return f"---\n{card.to_yaml().strip()}\n---"
+
+
+def _title(manifest: Manifest) -> str:
+    removed, layers = len(manifest.plan.removed), manifest.source.layer_count
+    return f"{_base_model(manifest)} without {removed} of {layers} layers"
+
+
+def _results(manifest: Manifest) -> list[EvalResult]:
+    """The checkpoint's own figures for the model index."""
+    variant = artifact_variant(manifest)
+    return [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=_identifier(row),
+            dataset_name=row.text or _identifier(row),
+            metric_type=_kind(row.metric),
+            metric_name=row.metric,
+            metric_value=value,
+        )
+        for row in rows(manifest)
+        if (value := row.values.get(variant)) is not None
+    ]
+
+
+def _kind(metric: str) -> str:
+    """The Hub's name for a kind of metric, where it has one."""
+    if metric.startswith("perplexity"):
+        return "perplexity"
+    return "accuracy" if metric.startswith("acc_") else metric
+
+
+def _identifier(row: Row) -> str:
+    """What the Hub is to call the data of a metric: letters, digits, - and _."""
+    named = row.text or row.task or "prompts"
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", str(named)).strip("-") or "text"
 
 
 def _sees_images(manifest: Manifest) -> bool:
@@ -52,7 +104,7 @@ def _what(manifest: Manifest) -> str:
     removed = ", ".join(str(index) for index in manifest.plan.removed)
     source = manifest.source
     return (
-        f"# {_base_model(manifest)} without {len(manifest.plan.removed)} of {source.layer_count} layers\n\n"
+        f"# {_title(manifest)}\n\n"
         f"Removed layers: {removed} (counted from 0; strategy `{manifest.spec.strategy.name}`). "
         f"{_repair(manifest)} "
         f"Parameters: {source.parameters:,} before, {manifest.parameters:,} after. "
@@ -74,27 +126,36 @@ def _repair(manifest: Manifest) -> str:
 
 
 def _cost(manifest: Manifest) -> str:
-    names = {"dense": "unpruned", "pruned": "pruned, not repaired", "repaired": "this checkpoint"}
-    rows = [
-        f"| {text} | {value:.2f} |"
-        for key, text in names.items()
-        if (value := manifest.metrics.get(f"perplexity_{key}")) is not None
-    ]
-    if not rows:
+    found = rows(manifest)
+    if not found:
         return "## What it costs\n\nNot evaluated."
-    data = manifest.evaluation or {}
-    windows = f"{data.get('windows')} windows of {data.get('length')} tokens of {data.get('dataset')}"
-    return "\n".join(
-        [
-            "## What it costs",
-            "",
-            f"Perplexity on {windows}:",
-            "",
-            "| model | perplexity |",
-            "|---|---|",
-            *rows,
-        ]
-    )
+    lines = [f"| {_cell(row)} | {' | '.join(_value(row, name) for name in NAMES)} |" for row in found]
+    heading = f"| metric | {' | '.join(NAMES.values())} |"
+    explained = "Standard errors after +-. On what and how each was measured: `report.html`, `report.json`."
+    return "\n".join(["## What it costs", "", heading, "|---|---|---|---|", *lines, "", explained])
+
+
+def _cell(row: Row) -> str:
+    return f"{row.metric}{f' ({_plain(row.text)})' if row.text else ''}"
+
+
+def _value(row: Row, variant: str) -> str:
+    value, error = row.values.get(variant), row.error(variant)
+    if value is None:
+        return ""
+    return f"{value:.4g}" if error is None else f"{value:.4g} +- {error:.2g}"
+
+
+def _plain(text: str) -> str:
+    """A name of a file or corpus, without what Markdown or a table would read as something else."""
+    return re.sub(r"[^\w .+-]", "?", text)
+
+
+def _gate(manifest: Manifest) -> str:
+    if manifest.gate is None or manifest.gate["passed"]:
+        return ""
+    missed = [check["metric"] for check in manifest.gate["checks"] if not check["passed"]]
+    return f"**This checkpoint missed its quality gate: {', '.join(missed)}.** It was kept to be looked at."
 
 
 def _how_to_load(manifest: Manifest) -> str:

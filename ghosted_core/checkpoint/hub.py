@@ -35,7 +35,7 @@ from ghosted_core.wheels import Log
 COMMIT = re.compile(r"^[0-9a-f]{40}$")
 # What is carried besides weights: never code, never pickles.
 SMALL_FILE = re.compile(
-    r"^(?:[A-Za-z0-9][\w.-]*\.(?:json|txt|jinja|model|tiktoken)|(?:LICENSE|LICENCE|NOTICE)[\w.-]*"
+    r"^(?:[A-Za-z0-9][\w.-]*\.(?:json|txt|jinja|model|tiktoken)|README\.md|(?:LICENSE|LICENCE|NOTICE)[\w.-]*"
     r"|additional_chat_templates/[\w.-]+\.jinja)$",
     re.ASCII,
 )

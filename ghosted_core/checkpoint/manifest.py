@@ -32,7 +32,7 @@ class FileEntry(Record):
 
 
 class SourceRecord(Record):
-    """The model that was compressed, pinned as far as its source allows."""
+    """The model that was compressed, pinned as far as its source allows; its licence, as it says itself."""
 
     reference: dict[str, Any]
     commit: str | None
@@ -40,6 +40,8 @@ class SourceRecord(Record):
     architecture: str
     layer_count: int
     parameters: int
+    licence: str | None = None
+    licence_file: str | None = None
 
 
 class PlanRecord(Record):
@@ -66,7 +68,8 @@ class Manifest(Record):
     """The whole of `ghosted.json`; `files` covers every other file of the checkpoint.
 
     `spec` is the public form of the job's spec, `spec_digest` the digest of the spec itself. `layer_kinds`
-    says of each layer what it was in the source; see `model.kinds`.
+    says of each layer what it was in the source; see `model.kinds`. `details` says of metrics on what they
+    were measured and how exactly; `gate` how the result was judged.
     """
 
     format: Literal[1] = 1
@@ -79,7 +82,10 @@ class Manifest(Record):
     fits: tuple[dict[str, Any], ...]
     calibration: dict[str, Any] | None
     evaluation: dict[str, Any] | None
+    corpora: dict[str, dict[str, Any]] = {}
     metrics: dict[str, float | None]
+    details: dict[str, dict[str, Any]] = {}
+    gate: dict[str, Any] | None = None
     generations: dict[str, dict[str, str]]
     parameters: int
     dtype: str

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors import SafetensorError
@@ -26,6 +27,7 @@ from ghosted_core.folders import put, require_free, temporary_sibling, unusable
 
 # The pipeline asks `require_free` of this module, beside `require_space`.
 __all__ = ["require_free", "require_space", "unique_tensors", "write_checkpoint"]
+NOTHING: Mapping[str, str] = MappingProxyType({})
 SHARD_SIZE = "4GB"
 DISK_MARGIN = 1.05  # room for everything that is not weights
 
@@ -46,10 +48,15 @@ def require_space(destination: Path, size_bytes: int) -> None:
 
 
 def write_checkpoint(
-    model: PreTrainedModel, source: ModelSource, manifest: Manifest, destination: Path
+    model: PreTrainedModel,
+    source: ModelSource,
+    manifest: Manifest,
+    destination: Path,
+    documents: Mapping[str, str] = NOTHING,
 ) -> Manifest:
     """Write everything to a temporary sibling, then rename it to `destination`.
 
+    `documents` are further text files by name.
     `model` is of a stock class or of a patched one. Returns the manifest with the files filled in.
     A failure or an interrupt leaves nothing behind.
 
@@ -64,6 +71,8 @@ def write_checkpoint(
         _write_config(model, folder)
         copy_source_files(source, folder)
         (folder / "README.md").write_text(model_card(manifest), encoding="utf-8")
+        for name, text in documents.items():
+            (folder / name).write_text(text, encoding="utf-8")
         complete = manifest.model_copy(update={"files": _entries(folder)})
         (folder / MANIFEST_NAME).write_text(complete.model_dump_json(indent=2) + "\n", encoding="utf-8")
         _sync(folder)

@@ -5,15 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from ghosted_core.model.capture import ResidualStream
-from ghosted_core.model.families import family_of
-from ghosted_core.model.sharing import shared_depth
-from ghosted_core.model.skipping import LayerSkipper
+from ghosted_core.evaluate.side_by_side import SideBySide
 
 # Positions whose logits are widened to float32 at once: bounds memory to this x vocabulary floats, which
 # should stay in a processor's cache (256 took four times as long as 64, a vocabulary of 49,152).
@@ -57,17 +54,13 @@ def perplexities(
     The layers that a model shares with `dense` up to its first difference run once for all, and the
     results are those of `perplexity`, bit by bit. `advance` is told of tokens: all windows for every model.
     """
-    family = family_of(dense.config.model_type)
-    depths = {name: shared_depth(dense, model, family) for name, model in models.items()}
-    skippers = {name: LayerSkipper(model, family) for name, model in models.items()}
-    stream = ResidualStream(dense, family)
+    side_by_side = SideBySide(dense, models)
     losses: dict[str, list[float]] = {name: [] for name in models}
     predicted = 0
     for batch in batches:
-        shared = stream.read(batch.to(dense.device), sorted(set(depths.values())))
-        for name, model in models.items():
-            with skippers[name].entering(depths[name], shared[depths[name]]):
-                losses[name] += window_losses(model, batch)
+        for name, logits in side_by_side.logits(batch):
+            losses[name] += losses_of(logits, batch)
+            del logits  # Else they would still be there while the next ones are made.
             advance(batch.numel())
         predicted += predicted_tokens(batch)
     return {name: summary(found, predicted) for name, found in losses.items()}
@@ -76,9 +69,14 @@ def perplexities(
 @torch.no_grad()
 def window_losses(model: PreTrainedModel, batch: Int64[Tensor, "_windows tokens"]) -> list[float]:
     """The mean NLL of each window, in nats a predicted token."""
-    tokens = batch.to(model.device)
-    logits = model(input_ids=tokens, use_cache=False).logits
-    return [_window_nll(row, window) for row, window in zip(logits, tokens, strict=True)]
+    return losses_of(model(input_ids=batch.to(model.device), use_cache=False).logits, batch)
+
+
+def losses_of(
+    logits: Float[Tensor, "windows tokens vocabulary"], batch: Int64[Tensor, "windows tokens"]
+) -> list[float]:
+    """The mean NLL of each window, from the logits of its tokens."""
+    return [_window_nll(row, window) for row, window in zip(logits, batch.to(logits.device), strict=True)]
 
 
 def predicted_tokens(batch: Int64[Tensor, "_windows tokens"]) -> int:

@@ -13,10 +13,17 @@ from ghosted_core.spec.amounts import (
 from ghosted_core.spec.base import (
     Frozen,
 )
+from ghosted_core.spec.evaluation import (
+    NAMED_CORPORA,
+    Bound,
+    Evaluation,
+    HarnessTask,
+    PerplexityCorpus,
+    metric_key,
+)
 from ghosted_core.spec.job import (
     DEFAULT_TEXT,
     Calibration,
-    Evaluation,
     JobSpec,
 )
 from ghosted_core.spec.recoveries import (
@@ -66,12 +73,14 @@ __all__ = [
     "ALIAS",
     "DEFAULT_TEXT",
     "HUB_ID",
+    "NAMED_CORPORA",
     "RECOVERIES",
     "REVISION",
     "STRATEGIES",
     "Alias",
     "Angular",
     "AnyStrategy",
+    "Bound",
     "Calibration",
     "CatalogModel",
     "CatalogText",
@@ -79,6 +88,7 @@ __all__ = [
     "Explicit",
     "Frozen",
     "Ghosted",
+    "HarnessTask",
     "HubModel",
     "JobSpec",
     "LayerAmount",
@@ -89,6 +99,7 @@ __all__ = [
     "Magnitude",
     "ModelReference",
     "NoRecovery",
+    "PerplexityCorpus",
     "PerplexityWithout",
     "PruneAndComp",
     "Recovery",
@@ -105,6 +116,7 @@ __all__ = [
     "TextReference",
     "UploadText",
     "is_hub_id",
+    "metric_key",
     "parse_indices",
     "resolve_amount",
 ]

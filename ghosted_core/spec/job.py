@@ -2,13 +2,15 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, StringConstraints, field_serializer, model_validator
+from pydantic import Field, field_serializer, model_validator
 
 from ghosted_core.spec.amounts import LayerAmount, resolve_amount
 from ghosted_core.spec.base import Frozen, Integer
+from ghosted_core.spec.evaluation import Evaluation
 from ghosted_core.spec.recoveries import Ghosted, Recovery
 from ghosted_core.spec.references import CatalogText, ModelReference, TextReference
 from ghosted_core.spec.strategies import Explicit, Strategy, Streamline
@@ -27,22 +29,6 @@ class Calibration(Frozen):
     sequence_length: Integer = Field(default=2048, ge=2, le=1_048_576)
     held_out_sequences: Integer = Field(default=4, ge=0, le=65536)
     seed: Integer = Field(default=0, ge=0, lt=2**63)
-
-
-class Evaluation(Frozen):
-    """What is measured on the dense, the pruned and the repaired model.
-
-    Without a `dataset` of its own it takes documents of the calibration set that calibration
-    never sees.
-    """
-
-    dataset: TextReference | None = None
-    windows: Integer = Field(default=16, ge=1, le=65536)
-    sequence_length: Integer | None = Field(default=None, ge=2, le=1_048_576)
-    prompts: tuple[Annotated[str, StringConstraints(min_length=1, max_length=2000)], ...] = Field(
-        default=("The capital of France is", "Water boils when"), max_length=16
-    )
-    new_tokens: Integer = Field(default=24, ge=1, le=512)
 
 
 class JobSpec(Frozen):
@@ -91,11 +77,21 @@ class JobSpec(Frozen):
         # The validator above made sure that there is an amount; 0 is for the type checker.
         return resolve_amount(self.layers or 0, layer_count)
 
+    @property
+    def longest_window(self) -> int:
+        """Tokens in the longest window that the model has to read."""
+        evaluation = self.evaluation
+        lengths = [self.calibration.sequence_length]
+        if evaluation is not None:
+            lengths += [evaluation.sequence_length or 0]
+            lengths += [corpus.sequence_length or 0 for corpus in evaluation.corpora]
+        return max(lengths)
+
     def public(self) -> "JobSpec":
         """The spec as it may travel inside an artifact: of local paths only the names are left."""
         fields = self.model_dump(mode="json")
-        for reference in (fields["model"], fields["calibration"]["dataset"], _own_text(fields)):
-            if reference is not None and reference["kind"] == "local":
+        for reference in (fields["model"], fields["calibration"]["dataset"], *_own_texts(fields)):
+            if reference["kind"] == "local":
                 reference["path"] = PurePath(reference["path"]).name
         return JobSpec.model_validate(fields)
 
@@ -108,5 +104,9 @@ class JobSpec(Frozen):
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()
 
 
-def _own_text(fields: dict[str, Any]) -> dict[str, Any] | None:
-    return (fields["evaluation"] or {}).get("dataset")
+def _own_texts(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The texts that the evaluation names for itself."""
+    evaluation = fields["evaluation"] or {"corpora": ()}
+    for holder in (evaluation, *evaluation["corpora"]):
+        if holder.get("dataset") is not None:
+            yield holder["dataset"]

@@ -11,6 +11,7 @@ from services.db import sessions
 from services.dependencies import CurrentViewer, HubToken, Tools, WriteSession
 from services.jobs import repository, service
 from services.jobs.admission import admit
+from services.jobs.foresight import foresee
 from services.jobs.idempotency import Answer, Attempted, digest_of, once
 from services.jobs.repository import NewJob
 from services.jobs.schemas import JobRead
@@ -19,6 +20,7 @@ from services.jobs.submissions import JobEdits, JobSubmission, edited
 from services.jobs.viewer import Viewer
 from services.toolbox import Toolbox
 from services.uploads.references import pinned_uploads
+from services.workers.needs import needs_of
 
 ACCEPTED = 202
 RETRY_AFTER_SECONDS = "2"
@@ -68,9 +70,13 @@ class Desk:
         return Answer(ACCEPTED, f"{base}/v1/jobs/{job.id}", body)
 
     def _settled(self, new: NewJob) -> NewJob:
-        """`new` with every name in its spec become one content: commit and checksums."""
+        """`new` with every name in its spec become one content, commit and checksums, and with its needs."""
         spec = pinned_uploads(self.session, new.spec, self.viewer.owner_id)
-        return replace(new, spec=self.tools.hub.pinned(spec, self.hub_token))
+        spec = self.tools.hub.pinned(spec, self.hub_token)
+        config = self.tools.hub.configuration(spec, self.hub_token)
+        foreseen = None if config is None else foresee(spec, config)
+        needs = new.needs if foreseen is None else needs_of(spec, foreseen.sizes)
+        return replace(new, spec=spec, needs=needs)
 
 
 def _desk(

@@ -103,8 +103,9 @@ def deadline_seconds(wanted: int | None, settings: Settings) -> int:
 def _references(spec: JobSpec) -> Iterator[tuple[str, Any]]:
     yield "model", spec.model
     yield "calibration.dataset", spec.calibration.dataset
-    if spec.evaluation is not None and spec.evaluation.dataset is not None:
-        yield "evaluation.dataset", spec.evaluation.dataset
+    if spec.evaluation is not None:
+        for where, text in spec.evaluation.texts:
+            yield f"evaluation.{where}", text
 
 
 def _check_reference(field: str, reference: Any, catalog: Catalog) -> None:

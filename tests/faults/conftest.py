@@ -80,6 +80,11 @@ def settings(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> WorkerSe
             "cache": tmp_path_factory.mktemp("cache"),
             "device": "cpu",
             "auth_enabled": False,
+            "requests_per_minute": 0,
+            "jobs_per_day": 0,
+            "queued_jobs_per_key": 0,
+            # There is no Hub here.
+            "resolve_models": False,
         }
     )
 

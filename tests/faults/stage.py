@@ -53,7 +53,7 @@ def leave(folder: Path, files: int) -> None:
 
 
 if __name__ == "__main__":
-    asked = json.load(sys.stdin)
+    asked = json.loads(sys.stdin.readline())
     if "spec" in asked:
         run(asked)
     say(result={})

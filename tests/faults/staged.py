@@ -48,7 +48,7 @@ def run(request: dict[str, Any], words: list[str]) -> None:
 
 def main() -> int:
     """Do as the request says, for a runner or a verifier."""
-    request = json.load(sys.stdin)
+    request = json.loads(sys.stdin.readline())
     if "spec" in request:
         words = request["spec"]["model"]["id"].partition("/")[2].split(".")
         run(request, words)

@@ -171,12 +171,12 @@ from ghosted_core.catalog import Catalog, HubFile, TextEntry
 from ghosted_core.documents import read_documents
 from ghosted_core.errors import GhostedError
 from ghosted_core.spec import CatalogText
-from ghosted_core.texts import _hub
+from ghosted_core.texts import hub
 cache, file = Path(sys.argv[1]), HubFile("owner/corpus", sys.argv[2])
 catalog = Catalog({}, {"corpus": TextEntry(file, "text")})
 try:
     found = read_documents(CatalogText(alias="corpus"), catalog=catalog, cache=cache, log=print,
-                           fetch_hub=_hub(cache, lambda _: None))
+                           fetch_hub=hub(cache, lambda _: None))
     print(sum(1 for _ in found), end="")
 except GhostedError as error:
     print(error.code, end="")

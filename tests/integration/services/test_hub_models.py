@@ -1,9 +1,11 @@
 """Hub models are pinned to a commit when they are submitted; a double of the Hub answers the real client."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
+from uuid import UUID
 
 import huggingface_hub.constants
 import pytest
@@ -12,13 +14,27 @@ from pydantic import SecretStr
 from ghosted_core.errors import HubUnavailableError
 from ghosted_core.spec import JobSpec
 from services.config import Settings
+from services.db.models import Job
+from services.db.sessions import Database
 from services.pinning import MOST_AT_ONCE, HubDesk
 from tests.hub_double import ENTITLED, Hub, Repository, running_hub
 from tests.integration.services.conftest import serve
 from tests.integration.services.helpers import Server
 from tests.integration.services.test_api import BODY, problem
 
-FILES = {"config.json": b"{}", "model.safetensors": b""}
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "num_hidden_layers": 30,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49152,
+    "tie_word_embeddings": True,
+    "dtype": "float32",
+}
+FILES = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": b""}
 COMMIT = "fedcba9876543210fedcba9876543210fedcba98"
 SECRET = SecretStr("0123456789abcdef" * 2)
 Asked = tuple[Server, Hub]
@@ -34,6 +50,7 @@ def ask(settings: Settings, server: Server, monkeypatch: pytest.MonkeyPatch) -> 
             hub = running.enter_context(running_hub(repositories))
             # What HF_ENDPOINT sets when a process starts.
             monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.endpoint)
+            monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
             asking = settings.model_copy(update={"resolve_models": True, "secret_key": SECRET})
             return Server(running.enter_context(serve(asking)), server.key), hub
 
@@ -129,11 +146,11 @@ def test_without_a_token_none_is_sent(ask: Ask, monkeypatch: pytest.MonkeyPatch)
     assert {said for _, _, said in hub.requests} == {None}
 
 
-def test_no_file_is_fetched(ask: Ask) -> None:
-    """The API asks for lists only."""
+def test_no_weight_is_fetched(ask: Ask) -> None:
+    """The API asks for lists and for config.json."""
     server, hub = ask({"owner/tiny": Repository(FILES)})
     submit(server)
-    assert hub.downloads() == []
+    assert hub.downloads() == ["config.json"]
 
 
 def test_a_slow_hub_does_not_take_all_threads() -> None:
@@ -145,3 +162,26 @@ def test_a_slow_hub_does_not_take_all_threads() -> None:
     with pytest.raises(HubUnavailableError):
         desk.pinned(JobSpec.model_validate(BODY))
     assert time.monotonic() - begun < 1
+
+
+def test_the_needs_of_a_hub_model_are_known(ask: Ask, database: Database) -> None:
+    """From its config.json, so that a worker that cannot hold it does not try."""
+    server, _ = ask({"owner/tiny": Repository(FILES)})
+    job_id = submit(server).json()["id"]
+    with database.read() as session:
+        job = session.get_one(Job, UUID(job_id))
+    assert (job.needs_memory_bytes or 0) > 4 * 134_515_008
+    assert (job.needs_disk_bytes or 0) > 4 * 100_000_000
+
+
+def test_a_job_that_does_not_fit_a_hub_model_is_refused(ask: Ask) -> None:
+    """As jobs:validate refuses it."""
+    server, _ = ask({"owner/tiny": Repository(FILES)})
+    problem(submit(server, layers=40), 422, "invalid_spec")
+
+
+def test_code_in_a_configuration_is_refused_at_once(ask: Ask) -> None:
+    """Not hours later, by the worker."""
+    hostile = json.dumps({**CONFIG, "auto_map": {"AutoModelForCausalLM": "evil.Model"}}).encode()
+    server, _ = ask({"owner/tiny": Repository({**FILES, "config.json": hostile})})
+    problem(submit(server), 422, "unsafe_model")

@@ -12,11 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from ghosted_core import verify_checkpoint
 from ghosted_core.checkpoint.manifest import file_entry
-from ghosted_core.errors import CheckpointError, NonFiniteError
-from ghosted_core.evaluate.perplexity import Perplexity
+from ghosted_core.errors import CheckpointError
 from ghosted_core.model.families import family_of
 from ghosted_core.model.kinds import layer_kinds
-from ghosted_core.pipeline import Measured, RunOptions, compress, require_finite
+from ghosted_core.pipeline import RunOptions, compress
 from ghosted_core.recorder import NullRecorder
 from ghosted_core.testing import tiny_llama, tiny_model
 from tests.jobs import tiny_spec
@@ -143,34 +142,3 @@ def test_layers_of_a_llama_are_of_one_kind() -> None:
     """Nothing that differs from layer to layer, such as a number, is part of the kind."""
     kinds = layer_kinds(tiny_llama(), family_of("llama"))
     assert set(kinds) == {"LlamaDecoderLayer(LlamaAttention, LlamaMLP, LlamaRMSNorm, LlamaRMSNorm)"}
-
-
-def perplexity_of(nll: float, value: float) -> Perplexity:
-    return Perplexity(value=value, nll=nll, standard_error=math.nan, windows=1, predicted_tokens=9)
-
-
-@pytest.mark.parametrize(
-    ("nll", "value", "metric"),
-    [(math.nan, math.nan, "nll_pruned"), (800.0, math.inf, "perplexity_pruned")],
-)
-def test_a_metric_that_is_not_finite_fails_the_job(nll: float, value: float, metric: str) -> None:
-    """With an error that names it; an unknown standard error does not."""
-    good = perplexity_of(2.0, math.exp(2.0))
-    require_finite(Measured({"dense": good, "pruned": good, "repaired": good}))
-    with pytest.raises(NonFiniteError, match=metric):
-        require_finite(Measured({"dense": good, "pruned": perplexity_of(nll, value)}))
-
-
-def test_a_model_without_a_perplexity_is_no_result(
-    tiny_folder: Path, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The job ends before anything is written."""
-    broken = Measured({"dense": perplexity_of(math.nan, math.nan)})
-    monkeypatch.setattr("ghosted_core.pipeline._evaluate", lambda *_: broken)
-    with pytest.raises(NonFiniteError, match="nll_dense"):
-        compress(
-            tiny_spec(tiny_folder, text_file, remove=[2]),
-            RunOptions(out=tmp_path / "out", cache=tmp_path / "cache"),
-            NullRecorder(),
-        )
-    assert not (tmp_path / "out").exists()

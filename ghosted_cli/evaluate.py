@@ -1,0 +1,97 @@
+"""`ghosted evaluate`: one model or checkpoint, measured by itself."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import TypeAdapter
+from rich.console import Console
+from rich.table import Table
+
+from ghosted_cli.compare import Compared, finite
+from ghosted_cli.compress import Cache, Device, Json
+from ghosted_cli.exits import exit_codes
+from ghosted_cli.measuring import Corpus, Limit, TaskData, Tasks, corpus_choices, task_choices
+from ghosted_cli.request import cache_folder, model_reference, text_reference, without_none
+from ghosted_cli.working import working
+from ghosted_core.spec import DEFAULT_TEXT, Evaluation, ModelReference
+
+if TYPE_CHECKING:
+    from ghosted_core.evaluation import Evaluated
+
+Prompts = Annotated[list[str] | None, typer.Option("--prompt", help="To go on from; several times.")]
+
+
+def evaluate(
+    model: Compared,
+    corpus: Corpus = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help=f"Text file or alias, in shuffled windows (without --corpus: {DEFAULT_TEXT})."),
+    ] = None,
+    tasks: Tasks = None,
+    limit: Limit = None,
+    task_data: TaskData = None,
+    windows: Annotated[int, typer.Option(min=1, help="Windows of each text.")] = 16,
+    sequence_length: Annotated[int | None, typer.Option(min=2, help="Tokens in a window.")] = None,
+    prompt: Prompts = None,
+    new_tokens: Annotated[int, typer.Option(min=1, max=512, help="Length of continuations.")] = 24,
+    template: Annotated[str, typer.Option(help="Chat template of prompts: auto or none.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    device: Device = "auto",
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Measure MODEL, or a checkpoint of ours: perplexity, benchmark tasks, continuations."""
+    with exit_codes(as_json=as_json):
+        reference = TypeAdapter[Any](ModelReference).validate_python(model_reference(model, None))
+        evaluation = Evaluation.model_validate(
+            without_none(
+                {
+                    "dataset": text_reference(text or (None if corpus else DEFAULT_TEXT)),
+                    "windows": windows,
+                    "sequence_length": sequence_length,
+                    "corpora": corpus_choices(corpus),
+                    "tasks": task_choices(tasks, limit),
+                    "prompts": prompt,
+                    "new_tokens": new_tokens,
+                    "template": template,
+                }
+            )
+        )
+        from ghosted_core.evaluate.tasks import TaskPlace
+        from ghosted_core.evaluation import evaluate_model
+
+        with working(cache_folder(cache), device) as place:
+            tasks_place = TaskPlace(task_data, place.cache / "tasks")
+            found = evaluate_model(reference, evaluation, place, tasks_place, dtype=dtype)
+        if as_json:
+            typer.echo(json.dumps(finite(found.document()), allow_nan=False))
+        else:
+            _print(found)
+
+
+def _print(found: "Evaluated") -> None:
+    console = Console(highlight=False)
+    table = Table(title=f"{found.name} ({found.architecture}, {found.dtype})")
+    for heading in ("metric", "value", "standard error", "measured on"):
+        table.add_column(heading, justify="left" if heading in {"metric", "measured on"} else "right")
+    for metric in found.metrics:
+        table.add_row(metric.name, f"{metric.value:,.4g}", *_about(metric.value, metric.detail))
+    console.print(table)
+    for one in found.continuations:
+        console.print(f"{one.prompt!r} -> {one.text!r}", markup=False, soft_wrap=True)
+
+
+def _about(value: float, detail: Any) -> tuple[str, str]:
+    """The standard error, and windows or items."""
+    error = detail.get("standard_error")
+    if "standard_error_nll" in detail:
+        # That of e^nll is e^nll times that of the nll.
+        error = value * detail["standard_error_nll"]
+    on = ""
+    if "windows" in detail:
+        on = f"{detail['windows']} windows of {detail['length']} tokens of {detail['dataset']}"
+    elif "items" in detail:
+        on = f"{detail['items']} items, {detail['shots']} examples"
+    return "" if error is None else f"{error:.2g}", on

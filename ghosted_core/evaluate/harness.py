@@ -1,0 +1,193 @@
+"""lm-evaluation-harness, as far as it is needed. Only the process that runs it may import this."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lm_eval import evaluator
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
+from lm_eval.tasks._yaml_loader import load_yaml
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ghosted_core.batching import batch_size
+from ghosted_core.errors import TaskDataError, UnknownTaskError
+from ghosted_core.evaluate.task_data import local_files
+from ghosted_core.evaluate.task_protocol import Score
+from ghosted_core.spec import HarnessTask
+
+# As the harness has it without a number: examples for few-shot prompts are always the same.
+FEWSHOT_SEED = 1234
+# Of metrics that are no mean; the standard error of a mean has a formula.
+BOOTSTRAPS = 1000
+SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
+
+
+@dataclass(frozen=True)
+class LoadedTask:
+    """A task with its data: how many items it has, and which files they are from."""
+
+    task: HarnessTask
+    loaded: Any
+    items: int
+    origin: Mapping[str, Any]
+
+
+def load_tasks(tasks: Iterable[HarnessTask], data: Path) -> list[LoadedTask]:
+    """All of `tasks` with their items, from files in the folder `data`.
+
+    Raises:
+        UnknownTaskError: the installed harness has no task of that name.
+        TaskDataError: its items cannot be had.
+    """
+    manager = TaskManager()
+    return [_load(manager, task, data) for task in tasks]
+
+
+def run_task(
+    loaded: LoadedTask, model: "BoundedModel", variant: str, advance: Callable[[float], None]
+) -> list[Score]:
+    """All figures of the task. `advance` is told of shares of its requests that are done."""
+    model.watch(advance)
+    found: Any = evaluator.evaluate(
+        lm=model,
+        task_dict=loaded.loaded,
+        limit=loaded.task.limit,
+        log_samples=False,
+        bootstrap_iters=BOOTSTRAPS,
+    )
+    return [
+        Score(variant=variant, **figure, detail=_detail(loaded, name, found))
+        for name, figures in found["results"].items()
+        for figure in _figures(name, figures)
+    ]
+
+
+class BoundedModel(HFLM):  # type: ignore[misc]
+    """A model whose batches are as large as a bound on their logits allows, and that tells its progress.
+
+    Logits take batch x length x vocabulary x 4 bytes. The longest request decides the length.
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, logit_bytes: int) -> None:
+        super().__init__(pretrained=model, tokenizer=tokenizer, batch_size=1, backend="causal")
+        self._bound = logit_bytes
+        self._rows = model.config.get_text_config().vocab_size
+        self._advance: Callable[[float], None] = lambda _share: None
+        # The harness tells this of every request that is answered.
+        self.set_cache_hook(self)
+
+    def watch(self, advance: Callable[[float], None]) -> None:
+        """From now on `advance` is told of shares of the requests that are done."""
+        self._advance = advance
+
+    def add_partial(self, _kind: str, _request: Any, _answer: Any) -> None:
+        """One more request is answered."""
+        self._answered += 1
+        self._advance(self._answered / self._asked)
+
+    def loglikelihood(self, requests: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        """As the harness does it, counted."""
+        self._count(requests)
+        return super().loglikelihood(requests, *args, **kwargs)
+
+    def loglikelihood_rolling(self, requests: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        """As the harness does it, counted."""
+        self._count(requests)
+        self.batch_size_per_gpu = batch_size(self.max_length, self._rows, self._bound)
+        return super().loglikelihood_rolling(requests, *args, **kwargs)
+
+    def generate_until(self, requests: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        """As the harness does it, counted."""
+        self._count(requests)
+        self.batch_size_per_gpu = batch_size(self.max_length, self._rows, self._bound)
+        return super().generate_until(requests, *args, **kwargs)
+
+    def _count(self, requests: Sequence[Any]) -> None:
+        self._asked, self._answered = len(requests), 0
+
+    def _loglikelihood_tokens(self, requests: Any, *_args: Any, **_kwargs: Any) -> Any:
+        longest = max((len(context) + len(ending) for _, context, ending in requests), default=1)
+        length = min(longest, self.max_length)
+        self.batch_size_per_gpu = batch_size(length, self._rows, self._bound)
+        return super()._loglikelihood_tokens(requests, disable_tqdm=True)
+
+
+def _load(manager: TaskManager, task: HarnessTask, data: Path) -> LoadedTask:
+    entry = manager.task_index.get(task.name)
+    if entry is None:
+        raise UnknownTaskError(f"lm-evaluation-harness {version('lm_eval')} has no task '{task.name}'.")
+    wanted, origin = _with_files(entry, task.name, data)
+    loaded = _loaded(manager, wanted, task)
+    items = 0
+    for one in loaded["tasks"].values():
+        one.set_config(key="num_fewshot", value=task.shots)
+        one.set_fewshot_seed(seed=FEWSHOT_SEED)
+        count = len(one.eval_docs)
+        items += count if task.limit is None else min(task.limit, count)
+    return LoadedTask(task, loaded, items, origin)
+
+
+def _loaded(manager: TaskManager, wanted: Any, task: HarnessTask) -> Any:
+    try:
+        return manager.load([wanted])
+    # The harness and its data sets raise whatever they like for data that is not there.
+    except Exception as error:
+        raise TaskDataError(
+            f"The items of task '{task.name}' cannot be loaded ({type(error).__name__})."
+        ) from error
+
+
+def _with_files(entry: Any, name: str, data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The task's configuration with its data set in files of the folder `data`, and which those are."""
+    if entry.yaml_path is None:
+        raise TaskDataError(f"Task '{name}' is not described by a file, so it cannot read files.")
+    settings = dict(load_yaml(entry.yaml_path, resolve_func=True))
+    if "dataset_path" not in settings or "class" in settings:
+        raise TaskDataError(f"'{name}' is a group or a program of the harness: name single tasks.")
+    files = local_files(data, name, settings["dataset_path"], settings.get("dataset_name"))
+    settings["dataset_path"] = files.kind
+    settings["dataset_name"] = None
+    data_files = {split: [str(path) for path in paths] for split, paths in files.splits}
+    settings["dataset_kwargs"] = {"data_files": data_files}
+    for key in SPLITS:
+        if settings.get(key) not in data_files:
+            # Left in, the harness looks for it even where it is not needed.
+            settings.pop(key, None)
+    return settings, {"files": files.fingerprints}
+
+
+def _figures(name: str, figures: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    """The harness calls figures METRIC,FILTER and METRIC_stderr,FILTER."""
+    for key, value in figures.items():
+        metric, separator, form = key.partition(",")
+        if not separator or metric.endswith("_stderr") or not isinstance(value, int | float):
+            continue
+        error = figures.get(f"{metric}_stderr,{form}")
+        full = metric if form == "none" else f"{metric}_{form}"
+        yield {
+            "task": name,
+            "metric": full,
+            "value": float(value),
+            "standard_error": _finite(error),
+        }
+
+
+def _finite(value: Any) -> float | None:
+    """The harness says N/A where it knows no standard error."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _detail(loaded: LoadedTask, name: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    samples = found.get("n-samples", {}).get(name, {})
+    return {
+        "harness": f"lm-evaluation-harness {version('lm_eval')}",
+        "task_version": str(found.get("versions", {}).get(name, "")),
+        "shots": loaded.task.shots,
+        "limit": loaded.task.limit,
+        "items": samples.get("effective"),
+        **loaded.origin,
+    }

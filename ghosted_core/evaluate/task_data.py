@@ -1,0 +1,75 @@
+"""Local files that hold the items of harness tasks, found by their names."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ghosted_core.errors import TaskDataError
+from ghosted_core.wheels import file_sha256
+
+# The names that data sets of the harness give to their splits.
+SPLIT = r"(?P<split>train|validation|dev|test)"
+KINDS = {"jsonl": "json", "jsonl.gz": "json", "parquet": "parquet"}
+ENDING = re.compile(rf"_{SPLIT}(?:\.part(?P<part>\d+))?\.(?P<kind>jsonl|jsonl\.gz|parquet)")
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    """Files by split, those of a split in order; `kind` is the loader of `datasets` for them."""
+
+    kind: str
+    splits: tuple[tuple[str, tuple[Path, ...]], ...]
+    fingerprints: Mapping[str, str]
+
+
+def local_files(folder: Path, task: str, dataset: str, configuration: str | None) -> LocalFiles:
+    """The files of a task: NAME_SPLIT.jsonl, NAME_SPLIT.part1.jsonl ..., also .jsonl.gz and .parquet.
+
+    NAME is the task's, or that of the data set or its configuration in the harness, or these joined
+    by _; case does not matter. Rows have the fields of the data set that the harness loads.
+
+    Raises:
+        TaskDataError: there are none, or they are of several kinds.
+    """
+    names = _names(task, dataset, configuration)
+    for name in names:
+        found = _files(folder, name)
+        if found:
+            return _sorted(name, found)
+    raise TaskDataError(
+        f"There are no items of task '{task}' in the folder of task data.",
+        advice=f"Put a file such as {names[0]}_test.jsonl or {names[0]}_validation.jsonl there.",
+    )
+
+
+def _names(task: str, dataset: str, configuration: str | None) -> list[str]:
+    short = dataset.rpartition("/")[2]
+    names = [task]
+    if configuration:
+        names += [f"{task}_{configuration}", configuration, f"{short}_{configuration}"]
+    return list(dict.fromkeys(name.lower() for name in [*names, short]))
+
+
+def _files(folder: Path, name: str) -> list[tuple[re.Match[str], Path]]:
+    found = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        lower = path.name.lower()
+        match = ENDING.fullmatch(lower.removeprefix(name)) if lower.startswith(name) else None
+        if match is not None and path.is_file():
+            found.append((match, path))
+    return found
+
+
+def _sorted(name: str, found: list[tuple[re.Match[str], Path]]) -> LocalFiles:
+    kinds = {KINDS[match["kind"]] for match, _ in found}
+    if len(kinds) > 1:
+        raise TaskDataError(f"The files of '{name}' in the folder of task data are of several kinds.")
+    splits: dict[str, list[tuple[int, Path]]] = {}
+    for match, path in found:
+        splits.setdefault(match["split"], []).append((int(match["part"] or 0), path))
+    return LocalFiles(
+        kind=kinds.pop(),
+        splits=tuple((split, tuple(path for _, path in sorted(parts))) for split, parts in splits.items()),
+        fingerprints={path.name: file_sha256(path) for _, path in found},
+    )

@@ -1,0 +1,109 @@
+"""The process that runs benchmark tasks: `python -m ghosted_core.evaluate.task_runner`.
+
+It has its own process because the harness keeps globals, prints, and may crash.
+"""
+
+import os
+import sys
+import threading
+from typing import IO
+
+from ghosted_core.errors import GhostedError, HarnessMissingError
+from ghosted_core.evaluate.task_protocol import Message, Progress, Ready, Refused, TaskRequest
+
+
+class Pipe:
+    """The way back: JSON lines that nothing else can write between."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def say(self, message: Message) -> None:
+        """Write it as a line, at once."""
+        self._stream.write(message.model_dump_json() + "\n")
+        self._stream.flush()
+
+
+def main() -> int:
+    """Do what the first line of stdin asks; 0 if it was done, or could not be and was said to be so."""
+    pipe = Pipe(_own_stdout())
+    request = TaskRequest.model_validate_json(sys.stdin.readline())
+    # Whoever asked holds the other end; when it is gone, nobody needs the answer.
+    threading.Thread(target=_die_with, args=(sys.stdin,), daemon=True).start()
+    try:
+        _answer(request, pipe)
+    except GhostedError as error:
+        pipe.say(Refused(code=error.code, message=error.message))
+    return 0
+
+
+def _own_stdout() -> IO[str]:
+    """What is stdout now, for us alone; what anybody prints goes to stderr."""
+    own = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return own
+
+
+def _die_with(stream: IO[str]) -> None:
+    stream.read()
+    os._exit(1)
+
+
+def _answer(request: TaskRequest, pipe: Pipe) -> None:
+    try:
+        import lm_eval  # noqa: F401
+    except ImportError as error:
+        raise HarnessMissingError("Benchmark tasks need lm-evaluation-harness.") from error
+    # Only now: they import the harness.
+    from ghosted_core.evaluate.harness import BoundedModel, load_tasks, run_task
+    from ghosted_core.evaluate.task_subjects import load_subject
+
+    tasks = load_tasks(request.tasks, request.data)
+    if request.subject is None:
+        return
+    subject = request.subject
+    pipe.say(Ready(items=sum(task.items for task in tasks) * len(subject.variants)))
+    counter = _Counter(pipe)
+    models, tokenizer = load_subject(subject)
+    for variant, model in models.items():
+        bounded = BoundedModel(model, tokenizer, request.logit_bytes)
+        for task in tasks:
+            for score in run_task(task, bounded, variant, counter.within(task.items)):
+                pipe.say(score)
+            counter.finish(task.items)
+
+
+class _Counter:
+    """Counts items that are done, and says so when there are more."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._before = self._said = 0
+
+    def within(self, items: int) -> "_Share":
+        """Is told of shares of the next `items`."""
+        return _Share(self, items)
+
+    def finish(self, items: int) -> None:
+        """All of the `items` are done."""
+        self._before += items
+        self.say(0)
+
+    def say(self, more: int) -> None:
+        """`more` items are done of those under way."""
+        done = self._before + more
+        if done > self._said:
+            self._said = done
+            self._pipe.say(Progress(done=done))
+
+
+class _Share:
+    def __init__(self, counter: _Counter, items: int) -> None:
+        self._counter, self._items = counter, items
+
+    def __call__(self, share: float) -> None:
+        self._counter.say(int(share * self._items))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""Benchmark tasks of lm-evaluation-harness, run in a process of their own. This side is free of it."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO
+
+from pydantic import ValidationError
+
+import ghosted_core
+from ghosted_core.errors import (
+    GhostedError,
+    HarnessError,
+    HarnessMissingError,
+    TaskDataError,
+    UnknownTaskError,
+)
+from ghosted_core.evaluate.task_protocol import (
+    LINE_LIMIT_BYTES,
+    SAID,
+    Progress,
+    Ready,
+    Refused,
+    Score,
+    Subject,
+    TaskRequest,
+)
+from ghosted_core.spec import HarnessTask
+
+MODULE = "ghosted_core.evaluate.task_runner"
+LAST_WORDS_BYTES = 2000
+# What the process says of itself; any other fault is a crash.
+FAULTS: Mapping[str, type[GhostedError]] = {
+    error.code: error for error in (UnknownTaskError, TaskDataError, HarnessMissingError)
+}
+# By name, not by exclusion: a credential that nobody thought of stays out.
+KEPT = frozenset(
+    {
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "TZ",
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "CUDA_VISIBLE_DEVICES",
+        "CUDA_DEVICE_ORDER",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "PYTORCH_ALLOC_CONF",
+    }
+)
+
+
+@dataclass(frozen=True)
+class TaskPlace:
+    """Where tasks are run: `data` holds their items (see `task_data`), `scratch` all that they leave."""
+
+    data: Path | None
+    scratch: Path
+
+
+def check_tasks(tasks: Sequence[HarnessTask], place: TaskPlace) -> None:
+    """Return if all `tasks` can be loaded: before hours of work, not after.
+
+    Raises:
+        UnknownTaskError: the harness has no such task.
+        TaskDataError: the items of one cannot be had.
+        HarnessMissingError: it is not installed.
+        HarnessError: it crashed.
+    """
+    with _started(_request(tasks, None, place), place) as lines:
+        for _ in lines:
+            pass
+
+
+def run_tasks(
+    tasks: Sequence[HarnessTask], subject: Subject, place: TaskPlace
+) -> "contextlib.AbstractContextManager[Iterator[Ready | Progress | Score]]":
+    """All that the harness says while it runs `tasks`: first how many items there are.
+
+    Leaving the context ends its process.
+
+    Raises:
+        HarnessError: it crashed; what it said before that counts.
+        GhostedError: as `check_tasks`, or a model could not be loaded.
+    """
+    return _started(_request(tasks, subject, place), place)
+
+
+def _request(tasks: Sequence[HarnessTask], subject: Subject | None, place: TaskPlace) -> TaskRequest:
+    if place.data is None:
+        names = ", ".join(task.name for task in tasks)
+        raise TaskDataError(f"There is no folder of task data to take the items of {names} from.")
+    # Absolute, because the process works in another folder.
+    return TaskRequest(tasks=tuple(tasks), data=place.data.expanduser().resolve(), subject=subject)
+
+
+@contextlib.contextmanager
+def _started(request: TaskRequest, place: TaskPlace) -> Iterator[Iterator[Ready | Progress | Score]]:
+    place.scratch.mkdir(parents=True, exist_ok=True)
+    with (
+        TemporaryDirectory(dir=place.scratch, prefix=".tasks-", ignore_cleanup_errors=True) as folder,
+        (Path(folder) / "log").open("w+b") as log,
+        _process(Path(folder), log) as process,
+    ):
+        _ask(process, request)
+        yield _said(process, log)
+
+
+@contextlib.contextmanager
+def _process(folder: Path, log: IO[bytes]) -> Iterator["subprocess.Popen[bytes]"]:
+    process = subprocess.Popen(
+        # -P: nothing in the working folder may be imported.
+        [sys.executable, "-P", "-m", MODULE],
+        cwd=folder,
+        env=task_environment(os.environ, folder),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def task_environment(outer: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The variables of the harness's process: offline, without credentials, its traces below `folder`."""
+    kept = {name: value for name, value in outer.items() if name in KEPT}
+    home = folder / "home"
+    own = {
+        "HOME": home,
+        "TMPDIR": folder,
+        "XDG_CACHE_HOME": home / "cache",
+        "HF_HOME": home / "huggingface",
+        "HF_DATASETS_CACHE": home / "datasets",
+        "LM_HARNESS_CACHE_PATH": home / "harness",
+        "NLTK_DATA": home / "nltk",
+        "PYTHONPATH": os.pathsep.join(_import_paths(outer)),
+    }
+    switches = {
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "HF_EVALUATE_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_DATASETS_TRUST_REMOTE_CODE": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+        # Some libraries ask for the user's name, which a container may not have.
+        "USER": "ghosted",
+    }
+    return kept | {name: str(value) for name, value in own.items()} | switches
+
+
+def _import_paths(outer: Mapping[str, str]) -> list[str]:
+    """Absolute, because the process works in another folder."""
+    home = Path(ghosted_core.__file__).parents[1]
+    given = [entry for entry in outer.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return [str(home), *(str(Path(entry).resolve()) for entry in given if Path(entry).resolve() != home)]
+
+
+def _ask(process: "subprocess.Popen[bytes]", request: TaskRequest) -> None:
+    # A process that is gone already tells by its exit code; its pipe stays open, see the other side.
+    with contextlib.suppress(BrokenPipeError):
+        if process.stdin is not None:
+            process.stdin.write(request.model_dump_json().encode() + b"\n")
+            process.stdin.flush()
+
+
+def _said(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> Iterator[Ready | Progress | Score]:
+    pipe = process.stdout
+    while pipe is not None and (line := pipe.readline(LINE_LIMIT_BYTES)):
+        said = _read(line)
+        if isinstance(said, Refused):
+            raise _refusal(said)
+        yield said
+    if process.wait():
+        raise HarnessError(f"The harness ended with code {process.returncode}. {_last_words(log)}".strip())
+
+
+def _read(line: bytes) -> Ready | Progress | Score | Refused:
+    try:
+        return SAID.validate_json(line)
+    except ValidationError as error:
+        raise HarnessError("The harness's process wrote a line that is not of the protocol.") from error
+
+
+def _refusal(said: Refused) -> GhostedError:
+    known = FAULTS.get(said.code)
+    return known(said.message) if known is not None else HarnessError(said.message)
+
+
+def _last_words(log: IO[bytes]) -> str:
+    """The end of what it printed, which its exception is part of."""
+    log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
+    return log.read().decode(errors="replace").strip()

@@ -1,0 +1,128 @@
+"""What a job's models are worth: everything its evaluation asks for, and whether that is enough."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ghosted_core.checkpoint.source import ModelSource
+from ghosted_core.evaluate.suite import Measured, Models, measure, measure_tasks
+from ghosted_core.evaluate.task_protocol import Subject
+from ghosted_core.evaluate.task_subjects import save_repair
+from ghosted_core.evaluate.tasks import TaskPlace
+from ghosted_core.gate import Verdict, judge
+from ghosted_core.plan import Boundary, PruningPlan
+from ghosted_core.recorder import Meter, Recorder
+from ghosted_core.spec import Evaluation, JobSpec
+from ghosted_core.texts import Texts
+
+REPAIRED, PRUNED = "repaired", "pruned"
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What was changed at the cuts: operators by boundary, and new values of tensors of the source."""
+
+    corrections: Mapping[Boundary, Tensor]
+    replaced: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The models of a job, by variant, and all that is needed to measure them.
+
+    `variants` are dense, pruned and repaired; without a repair the last two are one model.
+    """
+
+    variants: Mapping[str, PreTrainedModel]
+    tokenizer: PreTrainedTokenizerBase
+    texts: Texts
+    source: ModelSource
+    plan: PruningPlan
+    repair: Repair
+
+    @property
+    def distinct(self) -> dict[str, PreTrainedModel]:
+        """Without the unrepaired model under its second name."""
+        return {name: model for name, model in self.variants.items() if name != REPAIRED or self.is_repaired}
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether there is a repair."""
+        return self.variants[REPAIRED] is not self.variants[PRUNED]
+
+    @property
+    def artifact(self) -> str:
+        """The variant that the job delivers."""
+        return REPAIRED if self.is_repaired else PRUNED
+
+
+def evaluate(
+    spec: JobSpec, candidates: Candidates, place: TaskPlace, recorder: Recorder, meter: Meter
+) -> Measured:
+    """What the spec's evaluation finds; nothing without one."""
+    if spec.evaluation is None:
+        return Measured()
+    texts = candidates.texts
+    models = Models(candidates.distinct, candidates.tokenizer, texts.evaluation, texts.corpora)
+    measured = measure(spec.evaluation, models, recorder, meter)
+    if not spec.evaluation.tasks:
+        return measured
+    with _subject(spec, candidates, place.scratch) as subject, _set_aside(candidates.distinct):
+        tasks = spec.evaluation.tasks
+        found, complete = measure_tasks(tasks, subject, place, recorder, meter)
+    return replace(measured, metrics=(*measured.metrics, *found), complete=complete)
+
+
+def verdict(evaluation: Evaluation | None, measured: Measured, artifact: str) -> Verdict:
+    """Whether the figures keep the bounds of the spec; without an evaluation there is nothing to miss."""
+    if evaluation is None:
+        return Verdict()
+    figures = {metric.name: metric.value for metric in measured.metrics}
+    return judge(evaluation.gate, figures, measured.derived, artifact)
+
+
+@contextmanager
+def _subject(spec: JobSpec, candidates: Candidates, scratch: Path) -> Iterator[Subject]:
+    """How another process makes the same models; the repair lies in a file as long as the block lasts."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=scratch, prefix=".repair-") as folder:
+        path = Path(folder) / "repair.safetensors"
+        if candidates.is_repaired:
+            save_repair(path, candidates.repair.corrections, candidates.repair.replaced)
+        yield Subject(
+            source=candidates.source,
+            is_checkpoint=False,
+            dtype=spec.dtype,
+            device=str(candidates.variants["dense"].device),
+            variants=tuple(candidates.distinct),
+            layer_count=candidates.plan.layer_count,
+            removed=candidates.plan.removed,
+            repair=path if candidates.is_repaired else None,
+        )
+
+
+@contextmanager
+def _set_aside(models: Mapping[str, PreTrainedModel]) -> Iterator[None]:
+    """Inside, the models are in host memory: the harness's process has its own on the device."""
+    device = next(iter(models.values())).device
+    if device.type != "cuda":
+        yield
+        return
+    _move(models, torch.device("cpu"))
+    torch.cuda.empty_cache()
+    try:
+        yield
+    finally:
+        _move(models, device)
+
+
+def _move(models: Mapping[str, PreTrainedModel], device: torch.device) -> None:
+    for model in models.values():
+        # Past transformers, which for some models refuses.
+        torch.nn.Module.to(model, device)
