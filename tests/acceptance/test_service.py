@@ -83,8 +83,7 @@ def test_a_job_that_cannot_work_says_why(running: RunningService, change: dict[s
     spec = {"model": "owner/tiny", "layers": 1, "calibration": SMALL} | change
     with Client(running.url, running.key) as client:
         job = client.submit(spec)
-        list(client.wait(job.id, timeout_seconds=120))
-        failure = client.get(job.id).failure
+        failure = client.wait(job.id, timeout_seconds=120).failure
     assert failure is not None
     assert (failure.code, failure.retryable, failure.attempt) == (code, False, 1)
     assert failure.advice
