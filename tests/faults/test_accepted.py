@@ -11,7 +11,7 @@ from redis import Redis
 
 from services.jobs.rows import RUN_JOB
 from services.jobs.states import ACTIVE_STATES, JobState
-from services.outbox.publisher import open_publisher
+from services.outbox.publisher import QUEUE, open_publisher
 from tests.faults.jobs import Jobs, stand_in
 from tests.faults.parts import Parts
 from tests.faults.processes import Processes
@@ -136,9 +136,9 @@ def test_message_delivered_five_times(
     job_id = jobs.submit(stand_in("wait2"))
     with open_publisher(settings.redis_url.get_secret_value()) as publish:
         for _ in range(4):
-            publish(RUN_JOB, job_id)
+            publish(RUN_JOB, job_id, QUEUE)
         jobs.wait_ended(job_id)
-        publish(RUN_JOB, job_id)
+        publish(RUN_JOB, job_id, QUEUE)
     refused = f"job {job_id} is not to be had"
     wait_until(lambda: sum(one.log.read_text(errors="replace").count(refused) for one in workers) == 4)
     jobs.check_whole([job_id])
