@@ -76,7 +76,8 @@ def _run_job(client: Client, service: "Installation") -> tuple[Job, list[Event]]
     job = client.submit(SPEC)
     events: list[Event] = []
     with display(sys.stderr) as where:
-        for one in client.watch(job.id):
+        # Looked at every second, so that a part of the service that dies is noticed.
+        for one in client.watch(job.id, poll_seconds=1.0):
             service.check()
             show([one], where)
             if isinstance(one, Job):

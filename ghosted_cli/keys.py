@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ghosted_cli.connection import Json
 from ghosted_cli.exits import exit_codes
-from ghosted_cli.service_commands import Json
 from ghosted_cli.up import data_folder
 from ghosted_core.errors import InvalidSpecError
 

@@ -19,6 +19,7 @@ from ghosted_cli.time_left import TimeLeftColumn, seconds_left
 from ghosted_client import Event, Job
 
 PLAIN_INTERVAL_SECONDS = 5.0
+MOST_COUNTED = 1000
 
 
 class Display(Protocol):
@@ -153,18 +154,22 @@ class PlainDisplay:
             self.said, self.last = self.clock(), line
 
     def _left(self, job: Job) -> str:
-        """How long the stage still takes, if it goes on as it did."""
+        """How long the stage still takes, if it goes on as it did; the service saw more of it than we."""
         progress = job.progress
         if job.state != "running" or progress is None or progress.total is None:
             return ""
-        seconds = seconds_left(self.clock() - self.stage_began, progress.done, progress.total)
+        seconds = progress.eta_seconds
+        if seconds is None:
+            seconds = seconds_left(self.clock() - self.stage_began, progress.done, progress.total)
         return "" if seconds is None else f", {seconds:.0f} s left"
 
 
 def standing(job: Job) -> str:
     """Where a job stands, in a few words."""
     if job.state == "queued":
-        return f"queued, {job.queue_position} before it"
+        position = job.queue_position
+        # The service counts no further.
+        return f"queued, {position}{' or more' if position == MOST_COUNTED else ''} before it"
     if job.state != "running" or job.progress is None:
         return job.state
     progress = job.progress

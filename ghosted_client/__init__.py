@@ -1,23 +1,32 @@
 """A typed client of the Ghosted service. Needs neither torch nor any code of the server.
 
 with Client("http://127.0.0.1:8000", key) as client:
-job = client.submit({"model": "owner/name", "layers": 7})
-for event in client.wait(job.id):
-print(event.type, event.payload)
-client.pull(job.id, Path("smaller-model"))
+    job = client.submit({"model": "owner/name", "layers": 7})
+    job = client.wait(job.id, on_event=lambda event: print(event.type, event.payload))
+    client.pull(job.id, Path("smaller-model"))
+
+`AsyncClient` has the same methods for asyncio.
 """
 
+from ghosted_client.aio import AsyncClient
 from ghosted_client.client import Client
 from ghosted_client.errors import (
     ApiError,
+    ArtifactExpiredError,
+    ArtifactNotReadyError,
     ChecksumMismatchError,
     ClientError,
     ConflictError,
     ConnectionFailedError,
+    ForbiddenError,
     InvalidError,
+    JobFinishedError,
+    JobNotFinishedError,
+    KeyReusedError,
     NotAuthenticatedError,
     NotFoundError,
     TemporaryError,
+    TooManyError,
     TransferFailedError,
     UnexpectedAnswerError,
     WaitTimeoutError,
@@ -29,14 +38,24 @@ from ghosted_client.models import (
     Failure,
     Job,
     JobPage,
+    LogLine,
+    LogTail,
+    Method,
     Metric,
     Progress,
+    State,
+    Upload,
+    Validation,
 )
+from ghosted_client.patience import Patience
 
 __all__ = [
     "ApiError",
     "Artifact",
+    "ArtifactExpiredError",
     "ArtifactFile",
+    "ArtifactNotReadyError",
+    "AsyncClient",
     "ChecksumMismatchError",
     "Client",
     "ClientError",
@@ -44,15 +63,27 @@ __all__ = [
     "ConnectionFailedError",
     "Event",
     "Failure",
+    "ForbiddenError",
     "InvalidError",
     "Job",
+    "JobFinishedError",
+    "JobNotFinishedError",
     "JobPage",
+    "KeyReusedError",
+    "LogLine",
+    "LogTail",
+    "Method",
     "Metric",
     "NotAuthenticatedError",
     "NotFoundError",
+    "Patience",
     "Progress",
+    "State",
     "TemporaryError",
+    "TooManyError",
     "TransferFailedError",
     "UnexpectedAnswerError",
+    "Upload",
+    "Validation",
     "WaitTimeoutError",
 ]

@@ -1,35 +1,62 @@
-"""The service's operations as methods."""
+"""The service's operations as plain methods."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from uuid import UUID
 
 from ghosted_client import download
-from ghosted_client.errors import WaitTimeoutError
-from ghosted_client.models import Artifact, Event, EventPage, Job, JobPage, Metric, MetricList, State
-from ghosted_client.transport import Transport
-from ghosted_core.spec import JobSpec
-
-POLL_SECONDS = 1.0
+from ghosted_client.aio import TIMEOUT_SECONDS, Core, OnBytes, OnEvent, OnJob, ignore
+from ghosted_client.driving import iterate_now, run_now
+from ghosted_client.exchange import authorization
+from ghosted_client.models import (
+    Artifact,
+    Event,
+    Job,
+    JobPage,
+    LogTail,
+    Method,
+    Metric,
+    State,
+    Upload,
+    Validation,
+)
+from ghosted_client.patience import Patience
+from ghosted_client.requests import JobId, Spec
+from ghosted_client.watching import OUTAGE_SECONDS
+from ghosted_client.wire import Address, BlockingWire
 
 
 class Client:
-    """A connection to one service with one key; close it, or use it in a `with` statement."""
+    """A connection to one service with one key; close it, or use it in a `with` statement.
+
+    Requests are sent again for a while when the service is away, refuses for the moment (429, 503;
+    never before its `Retry-After`) or the answer is lost. None of them does its work twice.
+
+    Every method raises ApiError (by the problem's code and status) where the service refuses,
+    ConnectionFailedError where it does not answer, UnexpectedAnswerError where something else does.
+    """
 
     def __init__(
         self,
         url: str,
         key: str | None = None,
         *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        patience: Patience | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._transport = Transport(url, key, sleep=sleep)
-        self._sleep = sleep
-        self._clock = clock
+        """No connection yet. An answer may take `timeout_seconds` to begin, and between its pieces.
+
+        Raises:
+            NotAuthenticatedError: the key holds what no key of a service holds.
+            ConnectionFailedError: the address is none.
+        """
+        address = Address(url, {"Accept": "application/json", **authorization(key)}, timeout_seconds)
+        self._core = Core(BlockingWire(address, sleep), patience or Patience(), clock)
 
     def __enter__(self) -> Self:
         return self
@@ -41,126 +68,197 @@ class Client:
 
     def close(self) -> None:
         """No connection is open afterwards."""
-        self._transport.close()
+        run_now(self._core.close())
 
     def submit(
         self,
-        spec: JobSpec | Mapping[str, Any],
+        spec: Spec,
         *,
         labels: Mapping[str, str] | None = None,
         deadline_seconds: int | None = None,
+        idempotency_key: str | None = None,
+        hub_token: str | None = None,
     ) -> Job:
-        """A new job, queued.
+        """A new job, queued: one, however often the request had to be sent.
+
+        With an `idempotency_key` of your own, one for all calls with that key within 24 hours.
+        The Hub token is used to fetch the model, and kept until the job has ended.
 
         Raises:
             InvalidError: the spec is not one that this service accepts.
+            KeyReusedError: another request was sent under this `idempotency_key`.
         """
-        body = spec.model_dump(mode="json") if isinstance(spec, JobSpec) else dict(spec)
-        if labels:
-            body["labels"] = dict(labels)
-        if deadline_seconds is not None:
-            body["deadline_seconds"] = deadline_seconds
-        return self._transport.post("/v1/jobs", Job, body)
+        return run_now(
+            self._core.submit(
+                spec,
+                labels=labels,
+                deadline_seconds=deadline_seconds,
+                idempotency_key=idempotency_key,
+                hub_token=hub_token,
+            )
+        )
 
-    def get(self, job_id: UUID | str) -> Job:
+    def validate(self, spec: Spec, *, deadline_seconds: int | None = None) -> Validation:
+        """What submitting `spec` would do and need; nothing is submitted.
+
+        Raises:
+            InvalidError: submitting it would be refused.
+        """
+        return run_now(self._core.validate(spec, deadline_seconds=deadline_seconds))
+
+    def retry(
+        self,
+        job_id: JobId,
+        edits: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        hub_token: str | None = None,
+    ) -> Job:
+        """A clone of the job, queued, with `edits`: the parts of a submission that change."""
+        return run_now(self._core.retry(job_id, edits, idempotency_key=idempotency_key, hub_token=hub_token))
+
+    def get(self, job_id: JobId) -> Job:
         """The job as it stands.
 
         Raises:
             NotFoundError: there is none of this id for this key.
         """
-        return self._transport.get(_path(job_id), Job)
+        return run_now(self._core.get(job_id))
 
     def list(
-        self, *, limit: int = 20, after: UUID | str | None = None, state: State | None = None
+        self,
+        *,
+        limit: int = 20,
+        after: JobId | None = None,
+        state: State | None = None,
+        model: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        created_from: datetime | None = None,
+        created_before: datetime | None = None,
     ) -> JobPage:
-        """At most `limit` jobs, newest first."""
-        return self._transport.get("/v1/jobs", JobPage, limit=limit, after=after and str(after), state=state)
+        """A page: at most `limit` jobs (100 or fewer), newest first, that fit all filters."""
+        return run_now(
+            self._core.list(
+                limit=limit,
+                after=after,
+                state=state,
+                model=model,
+                labels=labels,
+                created_from=created_from,
+                created_before=created_before,
+            )
+        )
 
-    def events(self, job_id: UUID | str, *, after: int = 0, limit: int = 100) -> EventPage:
-        """At most `limit` events numbered above `after`."""
-        return self._transport.get(f"{_path(job_id)}/events", EventPage, after=after, limit=limit)
+    def jobs(self, *, limit: int | None = None, **filters: Any) -> Iterator[Job]:
+        """All jobs that fit, or the first `limit`, newest first; pages are asked for on the way.
 
-    def metrics(self, job_id: UUID | str) -> tuple[Metric, ...]:
-        """The figures of the latest attempt."""
-        return self._transport.get(f"{_path(job_id)}/metrics", MetricList).items
-
-    def cancel(self, job_id: UUID | str) -> Job:
-        """The job, cancelled or told to stop.
-
-        Raises:
-            ConflictError: it has ended.
+        The filters are those of `list`.
         """
-        return self._transport.post(f"{_path(job_id)}/cancel", Job)
+        return iterate_now(self._core.jobs(limit=limit, **filters))
 
-    def artifact(self, job_id: UUID | str) -> Artifact:
+    def events(self, job_id: JobId, *, after: int = 0, follow: bool = False) -> Iterator[Event]:
+        """The events numbered above `after` so far; with `follow`, also those to come, until the job ends."""
+        return iterate_now(self._core.events(job_id, after=after, follow=follow))
+
+    def log(self, job_id: JobId, *, lines: int = 200) -> LogTail:
+        """The last lines of the job's log, at most 1000."""
+        return run_now(self._core.log(job_id, lines=lines))
+
+    def metrics(self, job_id: JobId) -> tuple[Metric, ...]:
+        """The figures of the latest attempt."""
+        return run_now(self._core.metrics(job_id))
+
+    def artifact(self, job_id: JobId) -> Artifact:
         """The result's files with fresh links.
 
         Raises:
-            ConflictError: there is no result yet, or it is deleted.
+            ArtifactNotReadyError: the job has not ended, or not well.
+            ArtifactExpiredError: it is deleted.
         """
-        return self._transport.get(f"{_path(job_id)}/artifact", Artifact)
+        return run_now(self._core.artifact(job_id))
+
+    def cancel(self, job_id: JobId) -> Job:
+        """The job, cancelled or told to stop.
+
+        Raises:
+            JobFinishedError: it has ended.
+        """
+        return run_now(self._core.cancel(job_id))
+
+    def delete(self, job_id: JobId) -> None:
+        """Nothing is left of the job, its events, figures and files.
+
+        Raises:
+            JobNotFinishedError: it waits or runs.
+        """
+        run_now(self._core.delete(job_id))
+
+    def strategies(self) -> tuple[Method, ...]:
+        """How the layers to remove can be chosen."""
+        return run_now(self._core.strategies())
+
+    def recoveries(self) -> tuple[Method, ...]:
+        """How the cut can be repaired."""
+        return run_now(self._core.recoveries())
 
     def watch(
         self,
-        job_id: UUID | str,
+        job_id: JobId,
         *,
         after: int = 0,
-        poll_seconds: float = POLL_SECONDS,
+        poll_seconds: float | None = None,
         timeout_seconds: float | None = None,
+        outage_seconds: float = OUTAGE_SECONDS,
     ) -> Iterator[Event | Job]:
-        """Events as they come and, after each look, the job; ends with the job once it is done.
+        """Events as they come, and the job whenever it changed; ends with the job once it is done.
+
+        Over the event stream where that works, else, or with `poll_seconds`, by asking so often.
+        The service may be away for `outage_seconds` meanwhile: no event is lost, none comes twice.
 
         Raises:
             WaitTimeoutError: it had not ended after `timeout_seconds`.
         """
-        started = self._clock()
-        while True:
-            # The job first: an event that comes in between is then seen at this look or the next.
-            job = self.get(job_id)
-            for event in self._events_after(job_id, after):
-                after = event.number
-                yield event
-            yield job
-            if job.done and after >= job.event_count:
-                return
-            if timeout_seconds is not None and self._clock() - started > timeout_seconds:
-                raise WaitTimeoutError(f"job {job_id} is {job.state} after {timeout_seconds:g} s")
-            self._sleep(poll_seconds)
-
-    def _events_after(self, job_id: UUID | str, after: int) -> Iterator[Event]:
-        more = True
-        while more:
-            page = self.events(job_id, after=after)
-            yield from page.items
-            after, more = page.next_after, page.has_more
+        return iterate_now(
+            self._core.watch(
+                job_id,
+                after=after,
+                poll_seconds=poll_seconds,
+                timeout_seconds=timeout_seconds,
+                outage_seconds=outage_seconds,
+            )
+        )
 
     def wait(
         self,
-        job_id: UUID | str,
+        job_id: JobId,
         *,
-        after: int = 0,
-        poll_seconds: float = POLL_SECONDS,
+        on_event: OnEvent = ignore,
+        on_job: OnJob = ignore,
+        poll_seconds: float | None = None,
         timeout_seconds: float | None = None,
-    ) -> Iterator[Event]:
-        """Events as they come, until the job has ended.
+    ) -> Job:
+        """The job once it has ended, well or not; until then the callbacks hear what `watch` yields.
 
         Raises:
-            WaitTimeoutError: it had not ended after `timeout_seconds`.
+            WaitTimeoutError: it had not ended after `timeout_seconds`; it goes on.
         """
-        seen = self.watch(job_id, after=after, poll_seconds=poll_seconds, timeout_seconds=timeout_seconds)
-        return (one for one in seen if isinstance(one, Event))
+        return run_now(
+            self._core.wait(
+                job_id,
+                on_event=on_event,
+                on_job=on_job,
+                poll_seconds=poll_seconds,
+                timeout_seconds=timeout_seconds,
+            )
+        )
 
     def pull(
-        self,
-        job_id: UUID | str,
-        folder: Path,
-        *,
-        on_bytes: Callable[[int], None] = lambda _: None,
+        self, job_id: JobId, folder: Path, *, on_bytes: OnBytes = ignore, workers: int = download.WORKERS
     ) -> Artifact:
         """The artifact lies in `folder`, every file checked; `on_bytes` hears of each piece that arrived.
 
-        Files come in parallel into a hidden sibling of `folder`, which takes its name at the end.
-        After an interruption the same call goes on where it stopped.
+        `workers` files at a time come into a hidden sibling of `folder`, which takes its name at the
+        end. After an interruption the same call goes on where it stopped.
 
         Raises:
             OutputExistsError: `folder` exists and is not empty, or is the current folder.
@@ -168,11 +266,26 @@ class Client:
             DiskFullError: the disk has no room for it.
             TransferFailedError: a file could not be fetched.
             ChecksumMismatchError: a file is not what the manifest says.
-            ConflictError: there is no result yet, or it is deleted.
+            ArtifactNotReadyError: the job has not ended, or not well.
+            ArtifactExpiredError: the artifact is deleted.
         """
-        return download.pull(lambda: self.artifact(job_id), folder, on_bytes)
+        return run_now(self._core.pull(job_id, folder, on_bytes=on_bytes, workers=workers))
 
+    def upload(self, file: Path, *, on_bytes: OnBytes = ignore) -> Upload:
+        """The text of a .txt or .jsonl file is at the service; its `dataset` stands in specs.
 
-def _path(job_id: UUID | str) -> str:
-    # Only ids become part of a path.
-    return f"/v1/jobs/{UUID(str(job_id))}"
+        Raises:
+            DataError: the file's name tells another format.
+            DataNotFoundError: it cannot be read.
+            InvalidError: it is too long, or not text.
+            TransferFailedError: it did not arrive.
+        """
+        return run_now(self._core.upload(file, on_bytes=on_bytes))
+
+    def delete_upload(self, upload_id: JobId) -> None:
+        """The uploaded text is gone.
+
+        Raises:
+            ConflictError: a job that waits or runs names it.
+        """
+        run_now(self._core.delete_upload(upload_id))

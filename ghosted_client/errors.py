@@ -3,13 +3,20 @@
 ClientError
 ├── ApiError                  the service answered with a problem document
 │   ├── NotAuthenticatedError     401
+│   ├── ForbiddenError            403
 │   ├── NotFoundError             404
 │   ├── ConflictError             409, 410
+│   │   ├── ArtifactNotReadyError     artifact_not_ready
+│   │   ├── ArtifactExpiredError      artifact_expired
+│   │   ├── JobFinishedError          job_finished
+│   │   └── JobNotFinishedError       job_not_finished
 │   ├── InvalidError              400, 413, 415, 422
+│   │   └── KeyReusedError            idempotency_key_reused
 │   └── TemporaryError            429, 500 and above
+│       └── TooManyError              429
 ├── ConnectionFailedError     no answer
 ├── UnexpectedAnswerError     an answer, but not of this service
-├── TransferFailedError       a file of the artifact could not be fetched
+├── TransferFailedError       a file could not be fetched or sent
 ├── ChecksumMismatchError     a fetched file is not what the manifest says
 └── WaitTimeoutError          the job had not ended in the time given
 """
@@ -21,8 +28,16 @@ from ghosted_core.errors import GhostedError
 
 
 @dataclass(frozen=True)
+class Flaw:
+    """One wrong field of a request."""
+
+    field: str
+    detail: str
+
+
+@dataclass(frozen=True)
 class Problem:
-    """A problem document of the service."""
+    """A problem document of the service; `retry_after_seconds` is its `Retry-After`."""
 
     status: int
     code: str
@@ -30,6 +45,8 @@ class Problem:
     detail: str
     advice: str
     field: str | None = None
+    flaws: tuple[Flaw, ...] = ()
+    retry_after_seconds: float | None = None
 
 
 class ClientError(GhostedError):
@@ -55,6 +72,10 @@ class NotAuthenticatedError(ApiError):
     """The key is missing, unknown or revoked."""
 
 
+class ForbiddenError(ApiError):
+    """The key is good, but not for this."""
+
+
 class NotFoundError(ApiError):
     """There is no such job, or it is another key's."""
 
@@ -63,14 +84,38 @@ class ConflictError(ApiError):
     """The job is not in a state that allows this."""
 
 
+class ArtifactNotReadyError(ConflictError):
+    """The job has not ended, or not ended well."""
+
+
+class ArtifactExpiredError(ConflictError):
+    """The artifact was kept as long as promised and is deleted."""
+
+
+class JobFinishedError(ConflictError):
+    """The job has ended; nothing is left to cancel."""
+
+
+class JobNotFinishedError(ConflictError):
+    """The job waits or runs; only what has ended can be deleted."""
+
+
 class InvalidError(ApiError):
-    """The request was not understood; `problem.field` names what is wrong."""
+    """The request was not understood; `problem.field` and `problem.flaws` name what is wrong."""
+
+
+class KeyReusedError(InvalidError):
+    """The Idempotency-Key was used before, for another request."""
 
 
 class TemporaryError(ApiError):
-    """The service cannot serve at the moment."""
+    """The service cannot serve at the moment; `problem.retry_after_seconds` says when to ask again."""
 
     retryable = True
+
+
+class TooManyError(TemporaryError):
+    """This key has asked for as much as it may for now."""
 
 
 class ConnectionFailedError(ClientError):
@@ -112,15 +157,26 @@ class WaitTimeoutError(ClientError):
     retryable = True
 
 
+BY_CODE: dict[str, type[ApiError]] = {
+    "artifact_expired": ArtifactExpiredError,
+    "artifact_not_ready": ArtifactNotReadyError,
+    "idempotency_key_reused": KeyReusedError,
+    "job_finished": JobFinishedError,
+    "job_not_finished": JobNotFinishedError,
+}
+BY_STATUS: dict[int, type[ApiError]] = {
+    401: NotAuthenticatedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: ConflictError,
+    429: TooManyError,
+}
+
+
 def api_error(problem: Problem) -> ApiError:
-    """The error of the kind that the problem's status calls for."""
-    by_status: dict[int, type[ApiError]] = {
-        401: NotAuthenticatedError,
-        404: NotFoundError,
-        409: ConflictError,
-        410: ConflictError,
-        429: TemporaryError,
-    }
+    """The error of the kind that the problem's code calls for, or else its status."""
     ours = problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     default = TemporaryError if ours else InvalidError
-    return by_status.get(problem.status, default)(problem)
+    kind = BY_CODE.get(problem.code) or BY_STATUS.get(problem.status, default)
+    return kind(problem)

@@ -21,18 +21,22 @@ class Failure(Answer):
     code: str
     message: str
     advice: str
-    stage: str | None
+    stage: str | None = None
     attempt: int
     retryable: bool
 
 
 class Progress(Answer):
-    """How far the running stage is: `done` of `total`, counted in `unit`."""
+    """How far the running stage is: `done` of `total`, counted in `unit`.
+
+    `eta_seconds` is the rest of the stage at its pace so far.
+    """
 
     stage: str
     done: int
     total: int | None
     unit: str | None
+    eta_seconds: float | None = None
 
 
 class Job(Answer):
@@ -55,6 +59,7 @@ class Job(Answer):
     finished_at: datetime | None
     last_seen_at: datetime | None
     cancel_requested_at: datetime | None
+    retry_of: UUID | None = None
 
 
 class JobPage(Answer):
@@ -93,6 +98,39 @@ class Metric(Answer):
     at: datetime
 
 
+class LogLine(Answer):
+    """A line of the job's log."""
+
+    number: int
+    attempt: int
+    level: str
+    message: str
+    at: datetime
+
+
+class LogTail(Answer):
+    """The end of a job's log, oldest line first; `truncated` says that older lines were left out."""
+
+    items: tuple[LogLine, ...]
+    truncated: bool
+
+
+class Method(Answer):
+    """A strategy or a recovery, with the JSON schema of its settings."""
+
+    name: str
+    title: str
+    paper: str | None
+    description: str
+    json_schema: dict[str, Any]
+
+
+class MethodList(Answer):
+    """All there are."""
+
+    items: tuple[Method, ...]
+
+
 class MetricList(Answer):
     """All figures of a job."""
 
@@ -119,3 +157,109 @@ class Artifact(Answer):
     links_expire_at: datetime
     summary: dict[str, Any]
     files: tuple[ArtifactFile, ...]
+
+
+class ModelSizes(Answer):
+    """The model that a submission names."""
+
+    model_type: str
+    layer_count: int
+    hidden_size: int
+    vocabulary_size: int
+    parameters: int
+    dtype: str
+    commit: str | None = None
+    max_positions: int | None = None
+
+
+class LayerChoice(Answer):
+    """What a strategy chooses among: layers, or runs by their first layer."""
+
+    kind: str
+    choices: tuple[int, ...]
+
+
+class MemoryNeeded(Answer):
+    """Bytes of memory by what needs them."""
+
+    peak_bytes: int
+    weights_bytes: int
+    scoring_bytes: int
+    calibration_bytes: int
+    evaluation_bytes: int
+    statistics_bytes: int
+
+
+class DiskNeeded(Answer):
+    """Bytes of the result, and of what is kept meanwhile."""
+
+    checkpoint_bytes: int
+    scratch_bytes: int
+    peak_bytes: int
+
+
+class TimeNeeded(Answer):
+    """A rough guess of the seconds that the work takes."""
+
+    cpu_seconds: float
+    gpu_seconds: float
+
+
+class Needs(Answer):
+    """Sizes before and after, and what the job needs."""
+
+    dtype: str
+    parameters_before: int
+    parameters_after: int
+    operator_parameters: int
+    bytes_before: int
+    bytes_after: int
+    memory: MemoryNeeded
+    disk: DiskNeeded
+    time: TimeNeeded
+
+
+class Caution(Answer):
+    """Something about a submission that is allowed, but worth knowing."""
+
+    code: str
+    detail: str
+    field: str | None = None
+
+
+class Validation(Answer):
+    """What a submission would do and need. What is None cannot be known before the job looks."""
+
+    spec: dict[str, Any]
+    spec_digest: str
+    deadline_seconds: int
+    model: ModelSizes | None
+    layers_removed: int | None
+    removed: tuple[int, ...] | None
+    kept: tuple[int, ...] | None
+    candidates: LayerChoice | None
+    estimate: Needs | None
+    warnings: tuple[Caution, ...]
+
+
+class Upload(Answer):
+    """A text of one's own at the service; `dataset` is how a spec names it."""
+
+    id: UUID
+    format: str
+    size_bytes: int
+    complete: bool
+    sha256: str | None
+    documents: int | None
+    expires_at: datetime
+
+    @property
+    def dataset(self) -> dict[str, Any]:
+        """What stands as `dataset` in the spec of a job that reads this text."""
+        return {"kind": "upload", "id": str(self.id)}
+
+
+class UploadBegun(Upload):
+    """Where the bytes of a new upload go."""
+
+    url: str

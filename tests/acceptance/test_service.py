@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ghosted_client import Client
+from ghosted_client import Client, Event
 from ghosted_client.errors import ApiError
 from ghosted_core import load_patched
 from ghosted_core.testing import tiny_llama
@@ -56,8 +56,8 @@ def test_the_record_of_a_job_is_complete(running: RunningService) -> None:
     spec = {"model": "owner/tiny", "layers": 1, "calibration": SMALL, "evaluation": {"windows": 2}}
     with Client(running.url, running.key) as client:
         job = client.submit(spec, labels={"purpose": "test"})
-        events = list(client.wait(job.id, timeout_seconds=120))
-        ended = client.get(job.id)
+        events: list[Event] = []
+        ended = client.wait(job.id, on_event=events.append, timeout_seconds=120)
         metrics = {metric.name: metric.value for metric in client.metrics(job.id)}
         artifact = client.artifact(job.id)
     assert ended.state == "succeeded"
@@ -83,8 +83,7 @@ def test_a_job_that_cannot_work_says_why(running: RunningService, change: dict[s
     spec = {"model": "owner/tiny", "layers": 1, "calibration": SMALL} | change
     with Client(running.url, running.key) as client:
         job = client.submit(spec)
-        list(client.wait(job.id, timeout_seconds=120))
-        failure = client.get(job.id).failure
+        failure = client.wait(job.id, timeout_seconds=120).failure
     assert failure is not None
     assert (failure.code, failure.retryable, failure.attempt) == (code, False, 1)
     assert failure.advice
@@ -103,7 +102,7 @@ def test_a_running_job_is_cancelled(running: RunningService) -> None:
     long = {**SMALL, "sequences": 1500}
     with Client(running.url, running.key) as client:
         job = client.submit({"model": "owner/tiny", "layers": 1, "calibration": long})
-        for event in client.wait(job.id, timeout_seconds=120):
+        for event in client.events(job.id, follow=True):
             if event.type == "stage_started" and event.payload["stage"] == "score":
                 assert running.command("cancel", str(job.id)).returncode == 0
         assert client.get(job.id).state == "cancelled"
@@ -125,8 +124,8 @@ def test_the_real_model_goes_the_whole_way(running: RunningService, tmp_path: Pa
     }
     with Client(running.url, running.key) as client:
         job = client.submit(spec)
-        list(client.wait(job.id, timeout_seconds=900))
-        assert client.get(job.id).state == "succeeded", client.get(job.id).failure
+        job = client.wait(job.id, timeout_seconds=900)
+        assert job.state == "succeeded", job.failure
         client.pull(job.id, tmp_path / "out")
     manifest = json.loads((tmp_path / "out" / "ghosted.json").read_text())
     assert manifest["source"]["layer_count"] == 30

@@ -1,4 +1,10 @@
 import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -6,7 +12,7 @@ from typer.testing import CliRunner
 
 from ghosted_cli.service_commands import app
 from ghosted_cli.service_progress import harmless, line_of
-from ghosted_client import Client, Event
+from ghosted_client import Client, Event, NotFoundError
 from services.artifacts.storage import ArtifactStore
 from services.db.sessions import Database
 from services.jobs import attempts
@@ -16,8 +22,9 @@ from tests.integration.services.helpers import SPEC, Server, claim
 
 
 @pytest.fixture
-def run(server: Server, monkeypatch: pytest.MonkeyPatch) -> "Run":
-    """The command line with the service's address and key in its environment."""
+def run(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Run":
+    """The command line with the service's address and key in its environment, without profiles."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("GHOSTED_URL", server.url)
     monkeypatch.setenv("GHOSTED_API_KEY", server.key)
     return Run()
@@ -118,6 +125,195 @@ def test_a_wrong_spec_does_not_reach_the_service(run: Run, client: Client) -> No
     assert "layers" in run.errors("submit", "owner/tiny", code=10)
     assert "NAME=TEXT" in run.errors("submit", "owner/tiny", "--layers", "1", "--label", "x", code=10)
     assert client.list().items == ()
+
+
+def test_the_service_can_be_a_profile(
+    run: Run, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A profile opens it; if others can read the key, a warning says what to do about it."""
+    monkeypatch.delenv("GHOSTED_URL")
+    monkeypatch.delenv("GHOSTED_API_KEY")
+    file = tmp_path / "config/ghosted/profiles.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f'[mine]\nurl = "{server.url}"\nkey = "{server.key}"\n')
+    file.chmod(0o600)
+    run("jobs", "--profile", "mine")
+    file.chmod(0o644)
+    assert f"chmod 600 {file}" in run.errors("jobs", "--profile", "mine", code=0)
+    assert json.loads(run("jobs", "--profile", "yours", "--json", code=10))["error"]["code"] == "profile"
+
+
+def test_a_submission_can_be_repeated(run: Run, client: Client) -> None:
+    """The same key makes one job."""
+    options = ("submit", "owner/tiny", "--layers", "2", "--idempotency-key", "mine", "--json")
+    assert json.loads(run(*options))["id"] == json.loads(run(*options))["id"]
+    assert len(client.list().items) == 1
+
+
+@pytest.mark.parametrize("option", ["--validate", "--dry-run"])
+def test_a_dry_run_submits_nothing(run: Run, client: Client, option: str) -> None:
+    """It says what the service would do, in both forms, and refuses what submitting would refuse."""
+    options = ("submit", "owner/tiny", "--remove", "1-2", option)
+    assert json.loads(run(*options, "--json"))["spec"]["model"]["id"] == "owner/tiny"
+    assert "would accept" in run(*options)
+    run("submit", "smollm2-135m-instruct", "--layers", "900", option, code=10)
+    assert client.list().items == ()
+
+
+def test_a_file_is_uploaded_to_calibrate_on(run: Run, client: Client, tmp_path: Path) -> None:
+    """The job names the upload; a dry run leaves none behind, nor does a submission that is refused."""
+    file = tmp_path / "corpus.txt"
+    file.write_text("The fox.\n\nThe dog.\n")
+    options = ("submit", "owner/tiny", "--layers", "2", "--calibration", str(file), "--json")
+    looked = json.loads(run(*options, "--validate"))["spec"]["calibration"]["dataset"]
+    assert looked["kind"] == "upload"
+    with pytest.raises(NotFoundError):
+        client.delete_upload(looked["id"])
+    job = json.loads(run(*options))
+    assert job["spec"]["calibration"]["dataset"]["kind"] == "upload"
+    refused = run(*options, "--deadline", "999999999", code=10)
+    assert json.loads(refused)["error"]["code"] == "invalid_request"
+    missing = run("submit", "owner/tiny", "--layers", "2", "--calibration", "./no.txt", "--json", code=10)
+    assert json.loads(missing)["error"]["code"] == "data_not_found"
+
+
+def test_a_hub_token_comes_from_the_environment_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is sent only if asked for, and then has to be there."""
+    options = ("submit", "owner/tiny", "--layers", "2")
+    monkeypatch.setenv("HF_TOKEN", "hf_no_ones")
+    run(*options)
+    # This service has nothing to seal tokens with, and says so.
+    assert "Hub tokens" in run.errors(*options, "--hub-token", code=10)
+    monkeypatch.delenv("HF_TOKEN")
+    assert "HF_TOKEN" in run.errors(*options, "--hub-token", code=10)
+
+
+def test_a_job_is_tried_again_with_edits(run: Run, client: Client) -> None:
+    """Options change the clone, and nothing else of it."""
+    job = client.submit(SPEC, labels={"team": "a"})
+    clone = json.loads(run("retry", str(job.id), "--layers", "1", "--no-evaluation", "--json"))
+    assert (clone["retry_of"], clone["spec"]["layers"], clone["spec"]["evaluation"]) == (str(job.id), 1, None)
+    assert clone["spec"]["recovery"] == client.get(job.id).spec["recovery"]
+    named = json.loads(run("retry", str(job.id), "--remove", "1,3", "--label", "team=b", "--json"))
+    assert (named["spec"]["strategy"]["name"], named["labels"]) == ("explicit", {"team": "b"})
+
+
+def test_jobs_are_filtered(run: Run, client: Client) -> None:
+    """By state, label and time of submission."""
+    job = client.submit(SPEC, labels={"team": "a"})
+    client.submit(SPEC)
+
+    def found(*options: str) -> list[str]:
+        return [item["id"] for item in json.loads(run("jobs", *options, "--json"))["items"]]
+
+    assert found("--label", "team=a", "--model", "owner/tiny", "--since", "2026-01-01") == [str(job.id)]
+    assert found("--state", "running") == found("--until", "2020-01-01T00:00") == []
+    assert len(found("--limit", "1")) == 1
+
+
+def test_events_are_printed_so_far_or_to_the_end(
+    run: Run, client: Client, database: Database, store: ArtifactStore
+) -> None:
+    """A line each, for people or as JSON; --follow ends with the job."""
+    job = client.submit(SPEC)
+    assert "submitted" in run("events", str(job.id))
+    finish(database, store, job.id)
+    lines = run("events", str(job.id), "--follow", "--after", "1", "--json").splitlines()
+    assert [json.loads(line)["type"] for line in lines] == ["claimed", "succeeded"]
+
+
+def test_the_log_is_printed(run: Run, client: Client, database: Database) -> None:
+    """Its end, and with --follow what comes after, each line once."""
+    job = client.submit(SPEC)
+    fence = claim(database, job.id).fence
+    for message in ("one", "two", "three\033[2J"):
+        with database.write() as session:
+            attempts.record_event(session, fence, "log", {"message": message, "level": "info"})
+    assert [line.split()[-1] for line in run("logs", str(job.id), "--lines", "2").splitlines()] == [
+        "two",
+        "three?[2J",
+    ]
+    with database.write() as session:
+        attempts.finish_cancelled(session, fence)
+    followed = run("logs", str(job.id), "--follow", "--json").splitlines()
+    assert [json.loads(line)["message"] for line in followed] == ["one", "two", "three\033[2J"]
+
+
+def test_deleting_asks_first(run: Run, client: Client, server: Server) -> None:
+    """Without a terminal it needs --yes; on one, another answer than yes deletes nothing."""
+    job = client.submit(SPEC)
+    client.cancel(job.id)
+    assert "--yes" in run.errors("delete", str(job.id), code=10)
+    assert on_terminal(server, "delete", str(job.id), answer="n").code == 10
+    assert client.get(job.id).done
+    assert on_terminal(server, "delete", str(job.id), answer="y").code == 0
+    with pytest.raises(NotFoundError):
+        client.get(job.id)
+    other = client.submit(SPEC)
+    assert json.loads(run("delete", str(other.id), "--yes", "--json", code=10))["error"]["code"] == (
+        "job_not_finished"
+    )
+
+
+def test_a_terminal_gets_bars_and_a_file_gets_lines(
+    run: Run, server: Server, client: Client, database: Database, store: ArtifactStore
+) -> None:
+    """Only what is shown on a terminal moves the cursor; the result on stdout is plain either way."""
+    job = client.submit(SPEC)
+    fence = claim(database, job.id).fence
+    with database.write() as session:
+        attempts.record_stage(session, fence, "calibrate", total=10)
+        attempts.finish_cancelled(session, fence)
+    shown = on_terminal(server, "watch", str(job.id))
+    assert shown.code == 10
+    assert "\033[" in shown.terminal
+    assert "calibrate" in shown.terminal
+    assert shown.stdout == f"{job.id}  cancelled\n"
+    assert "\033[" not in run.errors("watch", str(job.id), code=10)
+
+
+def test_watching_can_end_before_the_job(run: Run, client: Client) -> None:
+    """After --timeout seconds, with the code that says that another try may succeed."""
+    job = client.submit(SPEC)
+    error = json.loads(run("watch", str(job.id), "--timeout", "0.1", "--json", code=20))["error"]
+    assert error["code"] == "wait_timeout"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a command did with stdin and stderr on a terminal."""
+
+    code: int
+    stdout: str
+    terminal: str
+
+
+def on_terminal(server: Server, *arguments: str, answer: str = "") -> Shown:
+    """The command, run as a process of its own."""
+    leader, follower = pty.openpty()
+    environment = {
+        "GHOSTED_URL": server.url,
+        "GHOSTED_API_KEY": server.key,
+        "TERM": "xterm",
+        "COLUMNS": "100",
+    }
+    os.write(leader, answer.encode() + b"\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ghosted_cli", *arguments],
+        env={**os.environ, **environment},
+        stdin=follower,
+        stderr=follower,
+        stdout=subprocess.PIPE,
+    )
+    os.close(follower)
+    said = bytearray()
+    # Linux says that the other end is closed by an error.
+    with suppress(OSError):
+        while piece := os.read(leader, 4096):
+            said += piece
+    stdout, _ = process.communicate(timeout=60)
+    os.close(leader)
+    return Shown(process.returncode, stdout.decode(), said.decode())
 
 
 @pytest.mark.parametrize(

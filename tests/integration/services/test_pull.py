@@ -1,3 +1,6 @@
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
@@ -12,10 +15,36 @@ from ghosted_client import (
     UnexpectedAnswerError,
     download,
 )
+from ghosted_client.driving import run_now
+from ghosted_client.wire import Address, BlockingWire
 from ghosted_core.errors import OutputExistsError
 from services.artifacts.manifest import attempt_prefix
 from services.artifacts.storage import ArtifactStore
-from tests.integration.services.finished import FILES
+from services.config import Settings
+from services.db.sessions import Database
+from tests.integration.services.clients import KINDS, opened
+from tests.integration.services.conftest import serve
+from tests.integration.services.finished import FILES, finish
+from tests.integration.services.front import Answer, Cut, Front, standing_before
+from tests.integration.services.helpers import SPEC, Server
+
+
+@pytest.fixture(params=KINDS)
+def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Client]:
+    """Each of the two clients in turn."""
+    with opened(request.param, server) as made:
+        yield made
+
+
+def pull_of(ask: Callable[[], Artifact], folder: Path) -> None:
+    """The artifact that `ask` tells of lies in `folder`."""
+
+    async def told() -> Artifact:
+        return ask()
+
+    wire = BlockingWire(Address(), time.sleep)
+    run_now(download.pull(wire, told, folder, lambda _: None))
+    run_now(wire.close())
 
 
 def _content(folder: Path) -> dict[str, bytes]:
@@ -45,6 +74,65 @@ def test_a_pull_goes_on_where_it_stopped(client: Client, done: Job, folder: Path
     assert _content(folder) == FILES
     assert received[0] == len(content) // 2
     assert sum(received) == sum(map(len, FILES.values()))
+
+
+@pytest.fixture
+def store_front(settings: Settings) -> Iterator[Front]:
+    """What stands before the object store."""
+    with standing_before(settings.s3_endpoint) as front:
+        yield front
+
+
+@pytest.fixture(params=KINDS)
+def through(
+    request: pytest.FixtureRequest, settings: Settings, server: Server, store_front: Front
+) -> Iterator[Client]:
+    """Each of the two clients, with links that lead through `store_front`."""
+    public = settings.model_copy(update={"s3_public_endpoint": store_front.url})
+    with serve(public) as url, opened(request.param, Server(url, server.key)) as made:
+        yield made
+
+
+@pytest.fixture
+def finished(through: Client, database: Database, store: ArtifactStore) -> Job:
+    """A job that has succeeded."""
+    job = through.submit(SPEC)
+    finish(database, store, job.id)
+    return through.get(job.id)
+
+
+def test_an_interrupted_transfer_goes_on_by_range(
+    through: Client, finished: Job, store_front: Front, folder: Path
+) -> None:
+    """After each break only the rest is asked for; the key of the service never goes to the store."""
+    store_front.fits = lambda request: "safetensors" in request.path
+    cuts = [1_500_000, 1_000_000]
+    store_front.faults = [Cut(size) for size in cuts]
+    received: list[int] = []
+    through.pull(finished.id, folder, on_bytes=received.append)
+    assert _content(folder) == FILES
+    asked = [one.headers.get("range") for one in store_front.heard if "safetensors" in one.path]
+    assert asked == [None, "bytes=1500000-", "bytes=2500000-"]
+    assert sum(received) == sum(map(len, FILES.values()))
+    assert not any("authorization" in one.headers for one in store_front.heard)
+
+
+def test_files_come_at_the_same_time(
+    through: Client, finished: Job, store_front: Front, folder: Path
+) -> None:
+    """All three files are on their way together: none is answered before all were asked for."""
+    store_front.meeting = threading.Barrier(len(FILES))
+    through.pull(finished.id, folder)
+    assert _content(folder) == FILES
+
+
+def test_one_worker_takes_one_file_at_a_time(
+    through: Client, finished: Job, store_front: Front, folder: Path
+) -> None:
+    """The largest file comes first."""
+    through.pull(finished.id, folder, workers=1)
+    assert "safetensors" in store_front.heard[0].path
+    assert _content(folder) == FILES
 
 
 @pytest.mark.parametrize("leftover", [b"wrong" * 10, b"x" * 4_000_000])
@@ -100,25 +188,34 @@ def test_no_more_bytes_are_taken_than_stated(client: Client, done: Job, folder: 
     artifact = client.artifact(done.id)
     files = [file.model_copy(update={"size_bytes": file.size_bytes - 1}) for file in artifact.files]
     with pytest.raises(TransferFailedError, match="more than"):
-        download.pull(lambda: artifact.model_copy(update={"files": tuple(files)}), folder, lambda _: None)
+        pull_of(lambda: artifact.model_copy(update={"files": tuple(files)}), folder)
     assert not folder.exists()
 
 
 def test_stale_links_are_renewed(client: Client, done: Job, folder: Path) -> None:
     """If the links ran out on the way, fresh ones are asked for."""
+    artifact = client.artifact(done.id)
+    broken = [file.model_copy(update={"url": file.url[:-6] + "aaaaaa"}) for file in artifact.files]
+    answers = [artifact.model_copy(update={"files": tuple(broken)}), artifact]
     asked: list[int] = []
 
     def ask() -> Artifact:
-        artifact = client.artifact(done.id)
         asked.append(1)
-        if len(asked) > 1:
-            return artifact
-        broken = [file.model_copy(update={"url": file.url[:-6] + "aaaaaa"}) for file in artifact.files]
-        return artifact.model_copy(update={"files": tuple(broken)})
+        return answers[min(len(asked), len(answers)) - 1]
 
-    download.pull(ask, folder, lambda _: None)
+    pull_of(ask, folder)
     assert _content(folder) == FILES
     assert len(asked) >= 2
+
+
+def test_a_refused_link_is_asked_for_again(
+    through: Client, finished: Job, store_front: Front, folder: Path
+) -> None:
+    """A link that the store refuses once is renewed, and the pull ends well."""
+    store_front.faults = [Answer(403)]
+    through.pull(finished.id, folder)
+    assert _content(folder) == FILES
+    assert len(store_front.heard) == len(FILES) + 1
 
 
 @pytest.mark.parametrize(

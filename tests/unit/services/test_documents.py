@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import ghosted_cli.profiles
 import ghosted_client.errors
 import services.embedded.errors
 import services.errors
@@ -14,7 +15,13 @@ from ghosted_core.errors import GhostedError
 from services.config import Settings
 
 DOCS = Path(__file__).parents[3] / "docs"
-MODULES = (ghosted_client.errors, services.embedded.errors, services.errors, worker.errors)
+MODULES = (
+    ghosted_cli.profiles,
+    ghosted_client.errors,
+    services.embedded.errors,
+    services.errors,
+    worker.errors,
+)
 
 
 def _kinds(base: type[GhostedError]) -> Iterator[type[GhostedError]]:
