@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from services.embedded.ports import find_free
 from services.embedded.process import processes_in
+from tests.faults.stage import BEHAVIOUR
 from worker.config import WorkerSettings
 
 T = TypeVar("T")
@@ -129,11 +130,11 @@ class Processes:
         return _soon(lambda: self._runner_of(behaviour), seconds)
 
     def _runner_of(self, behaviour: str) -> int | None:
-        for request in self.folder.glob("scratch-*/ghosted-job-*/request.json"):
+        for said in self.folder.glob(f"scratch-*/ghosted-job-*/{BEHAVIOUR}"):
             # The folders of killed workers lie there too.
             with contextlib.suppress(FileNotFoundError):
-                if f'/{behaviour}"' in request.read_text():
-                    for pid in processes_in(request.parent.resolve()):
+                if said.read_text() == behaviour:
+                    for pid in processes_in(said.parent.resolve()):
                         if "-m" in _arguments(pid):
                             return pid
         return None

@@ -15,6 +15,7 @@ from typing import Any
 PIECE_BYTES = 4096
 PAUSE_SECONDS = 0.1
 MIB = 1 << 20
+BEHAVIOUR = "behaviour"
 
 
 def wanted(behaviour: str, word: str, default: int) -> int:
@@ -32,6 +33,8 @@ def say(**body: Any) -> None:
 def run(request: dict[str, Any]) -> None:
     """Work as named, then leave something like a checkpoint."""
     behaviour = request["spec"]["model"]["id"].partition("/")[2]
+    # By which a test finds this process among others.
+    (Path(request["out"]).parent / BEHAVIOUR).write_text(behaviour)
     rounds = int(wanted(behaviour, "wait", 0) / PAUSE_SECONDS)
     say(event="StageStarted", stage="score", total=rounds, unit="steps")
     hoard = bytearray(wanted(behaviour, "eat", 0) * MIB)
