@@ -372,7 +372,8 @@ def main() -> None:
     spent = f"All rows together: {took.wall / 60:.0f} minutes on the clock, {took.cpu / 60:.0f} of CPU time"
     text += f"\n\n{spent}, {torch.get_num_threads()} threads."
     print(text)
-    before, _, rest = REPORT.read_text().partition(BEGIN)
+    written = REPORT.read_text() if REPORT.exists() else f"# Agreement with the field\n\n{BEGIN}\n{END}\n"
+    before, _, rest = written.partition(BEGIN)
     REPORT.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
 
 
