@@ -31,6 +31,10 @@ class WorkerSettings(Settings):
         pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$",
         description="Device that jobs run on: auto, cpu, cuda or cuda:N.",
     )
+    task_data: Path | None = Field(
+        default=None,
+        description="Folder with the items of benchmark tasks; without it no job may ask for any.",
+    )
     scratch: Path | None = Field(
         default=None, description="Folder on a disk with room for two checkpoints; empty for the system's."
     )

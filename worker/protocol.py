@@ -61,6 +61,8 @@ class RunRequest(Message):
     cache: Path
     device: str
     stages: Path
+    # The items of benchmark tasks.
+    task_data: Path | None = None
     # The user's own texts, by the ids of their uploads, as files in the job's folder.
     uploads: dict[UUID, Path] = {}
     # For the Hub and nobody else. It crosses the pipe in the clear, and shows in no representation.

@@ -6,7 +6,6 @@ from dataclasses import replace
 from ghosted_core.catalog import builtin_catalog
 from ghosted_core.recorder import Event, Recorder, Stage, StageFinished
 from worker.confinement import leave_network
-from worker.errors import OutOfMemoryError
 from worker.protocol import ExitCode, RunRequest
 from worker.speaking import Speaker, converse
 
@@ -18,9 +17,7 @@ def run(request: RunRequest, speaker: Speaker) -> None:
         GhostedError: the job cannot be done.
     """
     # Only here: loading torch takes seconds, and the pipe must be ours before anything prints.
-    import torch
-
-    from ghosted_core.device import pick_device
+    from ghosted_core.device import memory_faults_named, pick_device
     from ghosted_core.pipeline import RunOptions, compress
     from worker.asking import AskingStageCache
 
@@ -31,11 +28,10 @@ def run(request: RunRequest, speaker: Speaker) -> None:
         catalog=replace(builtin_catalog(), uploads=request.uploads),
         hub_token=None if request.hub_token is None else request.hub_token.get_secret_value(),
         stages=AskingStageCache(request.stages, speaker),
+        task_data=request.task_data,
     )
-    try:
+    with memory_faults_named(options.device):
         compress(request.spec, options, Confining(speaker))
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise OutOfMemoryError(f"The job needs more memory than '{options.device}' has.") from error
 
 
 class Confining:

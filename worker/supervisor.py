@@ -176,6 +176,7 @@ class Attempt:
             cache=settings.cache,
             device=settings.device,
             stages=self.scratch.stages,
+            task_data=settings.task_data,
             uploads=fetch_uploads(
                 spec, TextShelf(self.tools.database, self.tools.store), self.scratch.folder / "texts"
             ),
