@@ -20,6 +20,7 @@ from services.artifacts.storage import ArtifactStore, open_store
 from services.db.sessions import Database
 from services.errors import DatabaseUnavailableError, LeaseLostError, WorkerLostError
 from services.jobs.attempts import Claimed, NewArtifact
+from services.jobs.excuses import EXCUSED_CAUSES
 from services.jobs.failures import Failure, failure_of
 from services.sealing import SecretBox
 from services.telemetry import NoTracing, Tracing
@@ -251,6 +252,9 @@ class Attempt:
         stage = self.ledger.stage
         if isinstance(ended.last, Fault):
             said = ended.last
+            if said.code in EXCUSED_CAUSES:
+                # Only the service excuses an attempt: a process that could would be begun for ever.
+                return failure_of(RunnerCrashedError("the job's process made up an excuse"), stage=stage)
             return Failure(said.code, self.ledger.public(said.message), said.advice, stage, said.retryable)
         if ended.exit_code < 0 or ended.exit_code == SHELL_KILLED:
             killed = WorkerLostError("the job's process was killed")

@@ -2,7 +2,8 @@
 
 The name of the model says how: words joined by dots. `STAGE` is where it stays, until it is ended or, with
 `briefN`, for N seconds; `verify` stays in the verifier; `deaf` ignores SIGTERM; `mibN` leaves a file of
-N MiB; `fade` ends with a fault that may pass, `refuse` with one that stays. Without such a word it is quick.
+N MiB; `fade` ends with a fault that may pass, `refuse` with one that stays; `shutdown` and `absence` with
+one that only the service may name. Without such a word it is quick.
 """
 
 import json
@@ -17,6 +18,13 @@ from tests.faults.stage import MIB, say, wanted
 
 STAGES = ("load", "score", "calibrate", "solve", "patch", "evaluate", "save")
 WORDS_FILE = "words.json"
+# The codes that these words end with, and whether they say that it may pass.
+FAULTS = {
+    "fade": ("stand_in", True),
+    "refuse": ("stand_in", False),
+    "shutdown": ("worker_shutdown", True),
+    "absence": ("database_unavailable", True),
+}
 # In the working folder, from when it stays somewhere.
 STAYING = "staying"
 
@@ -56,9 +64,9 @@ def main() -> int:
         words = json.loads((Path(request["folder"]) / WORDS_FILE).read_text())
         if "verify" in words:
             stay(words)
-    if "fade" in words or "refuse" in words:
-        say(error={"code": "stand_in", "message": "no", "advice": "none", "retryable": "fade" in words})
-        return 20 if "fade" in words else 10
+    for code, passes in (FAULTS[word] for word in words if word in FAULTS):
+        say(error={"code": code, "message": "no", "advice": "none", "retryable": passes})
+        return 20 if passes else 10
     say(result={})
     return 0
 

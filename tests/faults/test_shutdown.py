@@ -96,6 +96,16 @@ def test_cancelled_job_is_not_given_back(jobs: Jobs, here: WorkerSettings) -> No
         assert running.join().state == JobState.CANCELLED
 
 
+@pytest.mark.parametrize("word", ["shutdown", "absence"])
+def test_a_process_cannot_excuse_itself(jobs: Jobs, here: WorkerSettings, word: str) -> None:
+    """A job's process that names a cause which does not count as a lost attempt has failed for good."""
+    with supervising(jobs, jobs.submit(staged(word)), here) as running:
+        job = running.join()
+    assert job.state == JobState.FAILED
+    assert job.failure is not None
+    assert job.failure["code"] == "internal"
+
+
 def test_is_no_lost_attempt(jobs: Jobs) -> None:
     """Of five attempts four were given back: the fifth is the first that is lost."""
     job_id = jobs.submit()
