@@ -107,13 +107,14 @@ class Child:
         """Hand on each event and answer from `stages` until the process ends; how it ended.
 
         Raises:
-            RunnerCrashedError: it wrote something that is not of the protocol.
+            RunnerCrashedError: it wrote something that is not of the protocol. Half a line at the end is
+                what a killed process leaves behind: how that ended is told instead.
         """
         self._send(self._request)
         last: Result | Fault | None = None
         while line := self._pipe.readline(LINE_LIMIT_BYTES):
             if not line.endswith(b"\n"):
-                raise RunnerCrashedError("the job's process wrote half a line, or one without end")
+                return Ended(None, self._broken_off(line))
             said = read_line(line)
             if isinstance(said, Result | Fault):
                 last = said
@@ -138,6 +139,15 @@ class Child:
         with suppress(BrokenPipeError):
             self._answers.write(message.model_dump_json().encode() + b"\n")
             self._answers.flush()
+
+    def _broken_off(self, line: bytes) -> int:
+        """The exit code of the process that ended within `line`."""
+        if len(line) >= LINE_LIMIT_BYTES:
+            raise RunnerCrashedError("the job's process wrote a line without end")
+        exit_code = self._finish()
+        if exit_code == 0:
+            raise RunnerCrashedError("the job's process wrote half a line")
+        return exit_code
 
     def _finish(self) -> int:
         """The exit code once the process has ended by itself or was stopped."""

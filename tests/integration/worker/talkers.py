@@ -12,7 +12,7 @@ import time
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.recorder import Logged
 from services.errors import StorageUnavailableError
-from worker.protocol import VerifyRequest
+from worker.protocol import LINE_LIMIT_BYTES, VerifyRequest
 from worker.speaking import Speaker, converse
 
 
@@ -52,6 +52,20 @@ def break_off(speaker: Speaker) -> None:
     os._exit(0)
 
 
+def die_within_a_line(speaker: Speaker) -> None:
+    """Be killed while a line is longer than a pipe takes at once."""
+    speaker._pipe.write('{"event": "Logged", "message": "' + 5000 * "x")
+    speaker._pipe.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def endless(speaker: Speaker) -> None:
+    """Write a line longer than any may be, and fail."""
+    speaker._pipe.write((LINE_LIMIT_BYTES + 1) * "x")
+    speaker._pipe.flush()
+    os._exit(1)
+
+
 def linger(speaker: Speaker) -> None:
     """Leave a program behind that nobody waits for."""
     program = subprocess.Popen(["/bin/sleep", "60"], stdout=subprocess.DEVNULL)
@@ -73,6 +87,8 @@ BEHAVIOURS = {
     "crash": crash,
     "babble": babble,
     "break_off": break_off,
+    "die_within_a_line": die_within_a_line,
+    "endless": endless,
     "linger": linger,
     "ignore": ignore,
 }

@@ -92,11 +92,18 @@ def test_crash_leaves_its_trace(talk: Talk, tmp_path: Path) -> None:
     assert "ZeroDivisionError" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("behaviour", ["babble", "break_off"])
+@pytest.mark.parametrize("behaviour", ["babble", "break_off", "endless"])
 def test_nonsense_is_refused(talk: Talk, behaviour: str) -> None:
     """A process that does not keep to the protocol is a crash."""
     with talk(behaviour) as child, pytest.raises(RunnerCrashedError):
         child.listen(nothing)
+
+
+def test_killed_within_a_line_is_killed(talk: Talk) -> None:
+    """How a process ended is told also where its end left half a line."""
+    with talk("die_within_a_line") as child:
+        ended = child.listen(nothing)
+    assert (ended.last, ended.exit_code) == (None, -signal.SIGKILL)
 
 
 def test_group_ends_with_its_first(talk: Talk) -> None:
