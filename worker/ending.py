@@ -1,10 +1,10 @@
 """How an attempt ends is written down. A cancellation that was accepted before always wins."""
 
 from services.db.sessions import WriteSession
-from services.errors import DeadlineExceededError, LeaseLostError
+from services.errors import DeadlineExceededError, LeaseLostError, WorkerLostError
 from services.jobs import attempts, orders
 from services.jobs.attempts import Fence, NewArtifact
-from services.jobs.excuses import GIVEN_BACK
+from services.jobs.excuses import GIVEN_BACK, may_be_excused
 from services.jobs.failures import Failure, RetryPolicy, failure_of
 from worker.config import WorkerSettings
 from worker.errors import StoppedError, StopReason
@@ -33,7 +33,7 @@ def conclude(ledger: Ledger, failure: Failure, settings: WorkerSettings) -> None
     Raises:
         LeaseLostError: another attempt owns the job.
     """
-    policy = RetryPolicy(settings.max_attempts, settings.retry_delay_seconds)
+    policy = _policy(settings)
 
     def finish(session: WriteSession, fence: Fence) -> None:
         if orders.lock_and_look(session, fence):
@@ -46,7 +46,7 @@ def conclude(ledger: Ledger, failure: Failure, settings: WorkerSettings) -> None
     ledger.write(finish)
 
 
-def conclude_stopped(ledger: Ledger, reason: StopReason) -> None:
+def conclude_stopped(ledger: Ledger, reason: StopReason, settings: WorkerSettings) -> None:
     """The job has ended, or waits for another worker, as `reason` asks.
 
     Raises:
@@ -61,9 +61,24 @@ def conclude_stopped(ledger: Ledger, reason: StopReason) -> None:
         elif reason is StopReason.DEADLINE:
             attempts.finish_failed(session, fence, _too_late(ledger.stage))
         else:
-            attempts.requeue(session, fence, cause=GIVEN_BACK, delay_seconds=0)
+            _give_back(session, fence, _policy(settings), ledger.stage)
 
     ledger.write(finish)
+
+
+def _give_back(session: WriteSession, fence: Fence, policy: RetryPolicy, stage: str | None) -> None:
+    """The job waits for another worker at once; given back too often, this attempt counts as lost."""
+    if may_be_excused(session, fence.job_id):
+        attempts.requeue(session, fence, cause=GIVEN_BACK, delay_seconds=0)
+        return
+    lost = WorkerLostError(
+        "the workers of this job were told to end again and again, or it brought them down"
+    )
+    attempts.end_lost_attempt(session, fence, failure_of(lost, stage=stage), policy)
+
+
+def _policy(settings: WorkerSettings) -> RetryPolicy:
+    return RetryPolicy(settings.max_attempts, settings.retry_delay_seconds)
 
 
 def _too_late(stage: str | None) -> Failure:

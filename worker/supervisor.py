@@ -128,7 +128,7 @@ class Attempt:
         except StoppedError as stopped:
             if stopped.reason is not StopReason.LEASE_LOST:
                 self._clear()
-            conclude_stopped(self.ledger, stopped.reason)
+            conclude_stopped(self.ledger, stopped.reason, self.tools.settings)
         except AttemptFailedError as failed:
             self._log_output()
             self._clear()

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, func, insert, select
 from services.db.models import Artifact, Job, JobMetric
 from services.db.sessions import WriteSession
 from services.errors import LeaseLostError
-from services.jobs.excuses import DATABASE_LOST, excused_attempts
+from services.jobs.excuses import DATABASE_LOST, MOST_EXCUSED, excused_attempts
 from services.jobs.failures import Failure, RetryPolicy, state_after_lost_attempt
 from services.jobs.rows import NO_LEASE, NO_STAGE, add_wake_up, change, change_with_event, move, seconds
 from services.jobs.states import JobState
@@ -270,13 +270,16 @@ def end_lost_attempt(
 ) -> JobState:
     """The attempt is over without a result: the job waits for another, or has ended. Returns its state.
 
-    `excused`: the job had no part in it. Such attempts do not count towards the most allowed.
+    `excused`: the job had no part in it. Such attempts do not count towards the most allowed, up to
+    `MOST_EXCUSED` of them.
 
     Raises:
         LeaseLostError: the job has ended or another attempt owns it.
     """
     asked_to_end = _held_locked(session, fence).cancel_requested_at is not None
-    counted = fence.attempt - excused_attempts(session, fence.job_id) - excused
+    excused_before = excused_attempts(session, fence.job_id)
+    excused = excused and excused_before < MOST_EXCUSED
+    counted = fence.attempt - excused_before - excused
     target = state_after_lost_attempt(
         counted, cancel_requested=cancel_requested or asked_to_end, policy=policy
     )

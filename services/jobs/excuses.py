@@ -13,6 +13,9 @@ DATABASE_LOST = "database_unavailable"
 # The worker was told to end, and gave its job back.
 GIVEN_BACK = "worker_shutdown"
 EXCUSED_CAUSES = frozenset({DATABASE_LOST, GIVEN_BACK})
+# A job that brings its workers down looks, from here, like workers that are told to end: it must not go on
+# for ever. A long job outlives this many deployments.
+MOST_EXCUSED = 20
 
 
 def excused_attempts(session: ReadSession, job_id: UUID) -> int:
@@ -23,3 +26,8 @@ def excused_attempts(session: ReadSession, job_id: UUID) -> int:
         JobEvent.payload["cause"].astext.in_(EXCUSED_CAUSES),
     )
     return session.scalars(query).one()
+
+
+def may_be_excused(session: ReadSession, job_id: UUID) -> bool:
+    """Whether one more attempt may end without counting."""
+    return excused_attempts(session, job_id) < MOST_EXCUSED

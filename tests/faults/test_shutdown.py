@@ -11,14 +11,19 @@ from services.db.sessions import WriteSession
 from services.embedded.process import processes_in
 from services.errors import WorkerLostError
 from services.jobs import attempts
-from services.jobs.excuses import GIVEN_BACK
+from services.jobs.excuses import GIVEN_BACK, MOST_EXCUSED
 from services.jobs.failures import RetryPolicy, failure_of
 from services.jobs.states import JobState
+from services.telemetry import NoTracing
 from tests.faults.jobs import Jobs
 from tests.faults.processes import Processes
 from tests.faults.s3_proxy import Asked, Hang, Proxy, before
 from tests.faults.supervised import soon, staged, supervising, unfinished
 from worker.config import WorkerSettings
+from worker.ending import conclude_stopped
+from worker.errors import StopReason
+from worker.ledger import Ledger
+from worker.stages import StageSpans
 
 # docker-compose.yml gives two minutes; a quarter of it is for machines that are busy.
 MOST_SECONDS = 30
@@ -117,6 +122,41 @@ def test_is_no_lost_attempt(jobs: Jobs) -> None:
     assert lose(jobs, job_id) == (JobState.FAILED, 7)
 
 
+def test_excuses_are_not_endless(jobs: Jobs, here: WorkerSettings, tmp_path: Path) -> None:
+    """Given back as often as is excused, a job that brings its workers down has the usual tries left."""
+    job_id = jobs.submit()
+    for _ in range(MOST_EXCUSED + here.max_attempts):
+        assert jobs.read(job_id).state == JobState.QUEUED
+        shut_down(jobs, job_id, here, tmp_path)
+    job = jobs.read(job_id)
+    assert job.state == JobState.FAILED
+    assert job.failure is not None
+    assert job.failure["code"] == "worker_lost"
+    causes = [event.payload["cause"] for event in jobs.events(job_id) if event.type == "requeued"]
+    assert causes == [GIVEN_BACK] * MOST_EXCUSED + ["worker_lost"] * (here.max_attempts - 1)
+
+
+def test_absences_of_the_database_are_excuses_too(jobs: Jobs) -> None:
+    """After as many excused attempts as there may be, one that the database ended counts."""
+    job_id = jobs.submit()
+    for _ in range(MOST_EXCUSED):
+        give_back(jobs, job_id)
+    causes = []
+    for _ in range(2):
+        assert lose(jobs, job_id, excused=True)[0] == JobState.QUEUED
+        causes.append(jobs.events(job_id)[-1].payload["cause"])
+    assert causes == ["worker_lost"] * 2
+    assert lose(jobs, job_id, excused=True)[0] == JobState.FAILED
+
+
+def shut_down(jobs: Jobs, job_id: UUID, settings: WorkerSettings, folder: Path) -> None:
+    """A worker claims the job, and ends its attempt as one that is told to end."""
+    with jobs.database.write() as session:
+        fence = claimed(session, job_id)
+    ledger = Ledger(jobs.database, fence, folder, StageSpans(NoTracing()))
+    conclude_stopped(ledger, StopReason.SHUTDOWN, settings)
+
+
 def claimed(session: WriteSession, job_id: UUID) -> attempts.Fence:
     """A worker's right to the job."""
     found = attempts.claim(session, job_id, lease_seconds=60, worker="test")
@@ -131,11 +171,11 @@ def give_back(jobs: Jobs, job_id: UUID) -> None:
         attempts.requeue(session, fence, cause=GIVEN_BACK, delay_seconds=0)
 
 
-def lose(jobs: Jobs, job_id: UUID) -> tuple[str, int]:
+def lose(jobs: Jobs, job_id: UUID, *, excused: bool = False) -> tuple[str, int]:
     """A worker claims the job and dies; the job's state and attempt then."""
     lost = failure_of(WorkerLostError("gone"))
     with jobs.database.write() as session:
         fence = claimed(session, job_id)
-        attempts.end_lost_attempt(session, fence, lost, RetryPolicy(3, 5), cancel_requested=False)
+        attempts.end_lost_attempt(session, fence, lost, RetryPolicy(3, 5), excused=excused)
     job = jobs.read(job_id)
     return job.state, job.attempt
