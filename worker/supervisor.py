@@ -179,7 +179,9 @@ class Attempt:
             stages=self.scratch.stages,
             task_data=settings.task_data,
             uploads=fetch_uploads(
-                spec, TextShelf(self.tools.database, self.tools.store), self.scratch.folder / "texts"
+                spec,
+                TextShelf.of(settings, self.tools.database, self.heart.check),
+                self.scratch.folder / "texts",
             ),
             hub_token=self._hub_token(),
         )

@@ -4,19 +4,23 @@ All at production values: orders are looked for every second, a process has ten 
 """
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import text
 
-from ghosted_core.spec import JobSpec
+from ghosted_core.spec import JobSpec, UploadText
 from services.artifacts import retention
 from services.artifacts.manifest import attempt_prefix
 from services.errors import JobFinishedError
 from services.jobs.states import JobState
+from services.uploads import repository as uploads
+from services.uploads.checking import TextFormat, check_text
+from services.uploads.service import object_key
 from tests.faults.jobs import Jobs
-from tests.faults.s3_proxy import Asked, Hang, Proxy, before
+from tests.faults.s3_proxy import Asked, Hang, Proxy, Refuse, before
 from tests.faults.staged import STAGES
 from tests.faults.supervised import Supervised, cancel, seconds_to_end, soon, staged, supervising, unfinished
 from worker.child import Child
@@ -106,6 +110,45 @@ def test_within_a_transfer(
         running.cancel()
         check_cancelled(running, figure)
     running.check_gone()
+
+
+def bring(jobs: Jobs) -> UploadText:
+    """A text that a user has uploaded."""
+    content = b"The fox is quick.\n"
+    with jobs.database.write() as session:
+        upload = uploads.add(session, None, TextFormat.TXT, len(content), lasts=timedelta(days=1))
+        found = check_text([content], TextFormat.TXT, max_line_bytes=100)
+        uploads.complete(session, upload, found, lasts=timedelta(days=1))
+    jobs.store.client.put_object(Bucket=jobs.store.bucket, Key=object_key(upload), Body=content)
+    return UploadText(id=upload.id, sha256=found.sha256)
+
+
+def on_upload(jobs: Jobs) -> JobSpec:
+    """A job for the stand-in that names an upload."""
+    return JobSpec.model_validate(
+        {**staged().model_dump(), "calibration": {"dataset": bring(jobs).model_dump()}}
+    )
+
+
+@pytest.mark.parametrize("kind", ["list", "get"])
+def test_store_hangs_over_the_users_text(
+    jobs: Jobs, through: WorkerSettings, proxy: Proxy, kind: str, figure: Figure
+) -> None:
+    """While a text of the user's does not come, for as long as the store hangs, the job can be cancelled."""
+    proxy.plan = lambda asked: Hang() if asked.kind == kind else None
+    with supervising(jobs, jobs.submit(on_upload(jobs)), through) as running:
+        assert proxy.hanging.wait(60)
+        running.cancel()
+        check_cancelled(running, figure)
+    running.check_gone()
+
+
+def test_users_text_outlasts_a_store_that_fails(jobs: Jobs, through: WorkerSettings, proxy: Proxy) -> None:
+    """A store that refuses for a while, more often than a request is tried, costs the job no attempt."""
+    proxy.plan = lambda asked: Refuse() if asked.kind == "get" and proxy.count("get") < 6 else None
+    with supervising(jobs, jobs.submit(on_upload(jobs)), through) as running:
+        job = running.join()
+    assert (job.state, job.attempt) == (JobState.SUCCEEDED, 1)
 
 
 def test_store_that_hangs_altogether(
