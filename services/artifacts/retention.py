@@ -1,5 +1,9 @@
 """Deletes the objects that nobody can reach any more."""
 
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 from uuid import UUID
 
 from sqlalchemy import func, select
@@ -9,9 +13,18 @@ from services.artifacts.manifest import attempt_prefix, job_prefix
 from services.artifacts.storage import ArtifactStore
 from services.db.models import Artifact, Job
 from services.db.sessions import WriteSession
+from services.errors import StorageUnavailableError
 from services.jobs.rows import seconds
 
+Kept = TypeVar("Kept", Job, Artifact)
+
 BATCH = 20
+# What was deleted is noted at the end of a round: a slow store must let it end.
+MOST_SECONDS = 10.0
+# A store that fails so often in a round is not asked again in it.
+MOST_FAILURES = 3
+
+logger = logging.getLogger(__name__)
 
 
 def delete_objects_of(store: ArtifactStore, job_id: UUID) -> int:
@@ -41,43 +54,68 @@ def _delete_below(store: ArtifactStore, prefix: str, *, keep: str | None = None)
 
 
 def delete_dead(session: WriteSession, store: ArtifactStore, *, grace_seconds: float) -> int:
-    """Of jobs that ended a while ago, only the artifact's objects are left; returns how many went.
+    """Of some jobs that ended a while ago, only the artifact's objects are left; returns how many went.
 
-    Raises:
-        StorageUnavailableError: the store does not answer.
+    What the store does not delete is logged and waits for a later round.
     """
     query = (
         select(Job)
         .options(joinedload(Job.artifact))
         .where(Job.finished_at < func.now() - seconds(grace_seconds), Job.objects_swept_at.is_(None))
-        .order_by(Job.finished_at)
+        .order_by(func.random())
         .limit(BATCH)
     )
-    jobs = session.scalars(query).all()
-    gone = 0
-    for job in jobs:
+
+    def delete(job: Job) -> int:
         keep = None if job.artifact is None else job.artifact.prefix
-        gone += _delete_below(store, job_prefix(job.id), keep=keep)
+        return _delete_below(store, job_prefix(job.id), keep=keep)
+
+    done = _for_a_while(session, session.scalars(query).all(), delete)
+    for job, _ in done:
         job.objects_swept_at = func.now()
     session.flush()
-    return gone
+    return sum(gone for _, gone in done)
 
 
 def delete_expired(session: WriteSession, store: ArtifactStore) -> int:
-    """The objects of artifacts past their time are gone; returns how many.
+    """The objects of some artifacts past their time are gone; returns how many.
 
-    Raises:
-        StorageUnavailableError: the store does not answer.
+    What the store does not delete is logged and waits for a later round.
     """
     query = (
         select(Artifact)
         .where(Artifact.expires_at < func.now(), Artifact.objects_deleted_at.is_(None))
-        .order_by(Artifact.expires_at)
+        .order_by(func.random())
         .limit(BATCH)
     )
-    gone = 0
-    for artifact in session.scalars(query).all():
-        gone += _delete_below(store, artifact.prefix)
+    done = _for_a_while(
+        session, session.scalars(query).all(), lambda artifact: _delete_below(store, artifact.prefix)
+    )
+    for artifact, _ in done:
         artifact.objects_deleted_at = func.now()
     session.flush()
-    return gone
+    return sum(gone for _, gone in done)
+
+
+def _for_a_while(
+    session: WriteSession, rows: Sequence[Kept], delete: Callable[[Kept], int]
+) -> list[tuple[Kept, int]]:
+    """The rows whose objects were deleted, and how many went.
+
+    Rows come in random order: those that the store refuses never keep the others from their turn.
+    """
+    done: list[tuple[Kept, int]] = []
+    failures = 0
+    end = time.monotonic() + MOST_SECONDS
+    for row in rows:
+        try:
+            done.append((row, delete(row)))
+        except StorageUnavailableError as error:
+            failures += 1
+            logger.warning("some objects are not deleted and wait for a later sweep: %s", error.message)
+        # The database ends a transaction in which nothing is said for long.
+        session.execute(select(1))
+        # Not before the first: however slow the store is, each round deletes something.
+        if failures == MOST_FAILURES or time.monotonic() > end:
+            break
+    return done

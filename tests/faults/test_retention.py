@@ -2,18 +2,25 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import UUID
 
+import pytest
 from sqlalchemy import text
 
-from services.artifacts.manifest import attempt_prefix
-from services.artifacts.storage import ArtifactStore
-from services.db.sessions import Database
+from services.artifacts import retention
+from services.artifacts.manifest import attempt_prefix, job_prefix
+from services.artifacts.retention import MOST_FAILURES, delete_dead
+from services.artifacts.storage import ArtifactStore, open_store
+from services.db.sessions import Database, open_engine
 from services.jobs.states import JobState
 from services.outbox.leadership import LEADER_LOCK
 from tests.faults.jobs import Jobs
 from tests.faults.processes import Process, Processes
+from tests.faults.s3_proxy import DENIED, Delay, Proxy, Refuse, before
+from tests.faults.supervised import cancel
+from worker.config import WorkerSettings
 from worker.scratch import PREFIX, open_scratch
 
 Figure = Callable[[str, object], None]
@@ -110,6 +117,77 @@ def test_what_nobody_can_reach_is_deleted(
     artifact = jobs.artifact(job_id)
     assert artifact is not None
     assert artifact.objects_deleted_at is not None
+
+
+@pytest.fixture
+def proxy(settings: WorkerSettings) -> Iterator[Proxy]:
+    """A proxy before the store, without faults as yet."""
+    with before(settings.s3_endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def through(settings: WorkerSettings, proxy: Proxy) -> ArtifactStore:
+    """The store as it is seen through the proxy."""
+    return open_store(settings.model_copy(update={"s3_endpoint": proxy.address}))
+
+
+def end_jobs(jobs: Jobs, number: int) -> list[UUID]:
+    """Jobs that ended yesterday, and left an object each."""
+    ended = [cancel(jobs.database, jobs.submit()).id for _ in range(number)]
+    for job_id in ended:
+        key = attempt_prefix(job_id, 1) + "left"
+        jobs.store.client.put_object(Bucket=jobs.store.bucket, Key=key, Body=b"x")
+    with jobs.database.write() as session:
+        session.execute(text("UPDATE jobs SET finished_at = now() - interval '1 day'"))
+    return ended
+
+
+def unswept(jobs: Jobs, job_ids: list[UUID]) -> list[UUID]:
+    """The jobs whose objects are not known to be gone."""
+    return [job_id for job_id in job_ids if jobs.read(job_id).objects_swept_at is None]
+
+
+def test_what_the_store_refuses_keeps_nothing_else(jobs: Jobs, through: ArtifactStore, proxy: Proxy) -> None:
+    """Jobs whose objects cannot be deleted, more than a round bears, do not keep others' from going."""
+    ended = end_jobs(jobs, MOST_FAILURES + 3)
+    refused, others = ended[: MOST_FAILURES + 1], ended[MOST_FAILURES + 1 :]
+    prefixes = {job_prefix(job_id) for job_id in refused}
+    proxy.plan = lambda asked: Refuse(403, DENIED) if asked.query.get("prefix") in prefixes else None
+    for _ in range(100):
+        with jobs.database.write() as session:
+            delete_dead(session, through, grace_seconds=0)
+        if len(unswept(jobs, ended)) == len(refused):
+            break
+    assert unswept(jobs, ended) == refused
+    assert [jobs.objects(job_id) for job_id in others] == [{}, {}]
+
+
+def test_a_slow_store_is_swept_in_the_end(
+    jobs: Jobs, settings: WorkerSettings, through: ArtifactStore, proxy: Proxy
+) -> None:
+    """A round that takes longer than a transaction may be silent is committed all the same."""
+    ended = end_jobs(jobs, 8)
+    silent_seconds = 3
+    url = settings.database_url.get_secret_value()
+    database = Database(open_engine(url, statement_timeout_seconds=silent_seconds))
+    proxy.plan = lambda _: Delay(0.2)
+    begun = time.monotonic()
+    with database.write() as session:
+        delete_dead(session, through, grace_seconds=0)
+    assert time.monotonic() - begun > silent_seconds
+    database.close()
+    assert len(unswept(jobs, ended)) < len(ended)
+
+
+def test_a_round_ends_in_time(jobs: Jobs, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round whose time is over ends and notes what it has done; the next one goes on."""
+    ended = end_jobs(jobs, 3)
+    monkeypatch.setattr(retention, "MOST_SECONDS", 0)
+    for left in (2, 1, 0):
+        with jobs.database.write() as session:
+            assert delete_dead(session, store, grace_seconds=0) == 1
+        assert len(unswept(jobs, ended)) == left
 
 
 def test_a_worker_tidies_its_machine(processes: Processes, tmp_path: Path, wait_until: Wait) -> None:
