@@ -16,6 +16,8 @@ from services.uploads.checking import CheckedText, TextFormat
 LOCK_SEED = 0x75706C6F  # "uplo"
 # A place is free when an upload is deleted or its time is over.
 RETRY_AFTER_SECONDS = 3600
+# The longest that a link to send bytes works, and the longest that sending them may take after that.
+LINK_LASTS = timedelta(hours=2)
 
 
 def add(
@@ -40,7 +42,8 @@ def check_room(session: WriteSession, owner_id: UUID | None, most: int) -> None:
     if not most:
         return
     session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(str(owner_id), LOCK_SEED))))
-    kept = select(Upload.id).where(Upload.owner_id == owner_id).limit(most).subquery()
+    mine = (Upload.owner_id == owner_id, Upload.expires_at > func.now())
+    kept = select(Upload.id).where(*mine).limit(most).subquery()
     if (session.scalar(select(func.count()).select_from(kept)) or 0) >= most:
         raise TooManyUploadsError(
             f"this key keeps {most} uploads already", retry_after_seconds=RETRY_AFTER_SECONDS
@@ -70,6 +73,12 @@ def complete(session: WriteSession, upload: Upload, found: CheckedText, *, lasts
     session.refresh(upload)
 
 
+def end(session: WriteSession, upload: Upload) -> None:
+    """The upload's time is over: nobody finds it any more but the sweeper."""
+    upload.expires_at = func.now()
+    session.flush()
+
+
 def remove(session: WriteSession, upload: Upload) -> None:
     """The upload's row is gone."""
     session.execute(delete(Upload).where(Upload.id == upload.id))
@@ -81,10 +90,17 @@ def in_use(session: ReadSession, upload: Upload) -> bool:
 
 
 def expired(session: WriteSession, *, limit: int) -> Sequence[Upload]:
-    """At most `limit` uploads past their time, locked; those that an active job names wait for its end."""
+    """At most `limit` uploads past their time, locked; those that an active job names wait for its end.
+
+    So do those whose link may still work: bytes that come late are to be deleted too.
+    """
     query = (
         select(Upload)
-        .where(Upload.expires_at < func.now(), ~_in_use(cast(Upload.id, Text)))
+        .where(
+            Upload.expires_at < func.now(),
+            Upload.created_at < func.now() - LINK_LASTS,
+            ~_in_use(cast(Upload.id, Text)),
+        )
         .order_by(Upload.expires_at)
         .limit(limit)
         .with_for_update(skip_locked=True)

@@ -70,7 +70,9 @@ def complete(session: WriteSession, tools: Toolbox, owner_id: UUID | None, uploa
 
 
 def delete(session: WriteSession, store: ArtifactStore, owner_id: UUID | None, upload_id: UUID) -> None:
-    """Neither row nor object of the upload is left.
+    """The upload is gone for everybody, and no object of it is left.
+
+    Its link may work for a while; the row stays as long, for the sweeper to delete what comes late.
 
     Raises:
         UploadNotFoundError: there is none of this key.
@@ -80,6 +82,5 @@ def delete(session: WriteSession, store: ArtifactStore, owner_id: UUID | None, u
     upload = repository.get(session, owner_id, upload_id, lock=True)
     if repository.in_use(session, upload):
         raise UploadInUseError(f"a job that waits or runs names the upload {upload_id}")
-    # The object first: an object without a row nobody finds.
     store.delete_prefix(upload_prefix(upload_id))
-    repository.remove(session, upload)
+    repository.end(session, upload)

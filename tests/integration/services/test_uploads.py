@@ -16,6 +16,7 @@ from services.config import Settings
 from services.db.models import Job, Upload
 from services.db.sessions import Database
 from services.jobs.rows import seconds
+from services.uploads.repository import LINK_LASTS
 from services.uploads.retention import expire_uploads
 from tests.integration.services.conftest import serve
 from tests.integration.services.helpers import Server
@@ -72,8 +73,10 @@ def stored(store: ArtifactStore, upload_id: str) -> list[str]:
 
 
 def let_expire(database: Database) -> None:
+    """All uploads are past their time, and so are their links."""
+    past = {"expires_at": func.now() - seconds(1), "created_at": func.now() - LINK_LASTS}
     with database.write() as session:
-        session.execute(update(Upload).values(expires_at=func.now() - seconds(1)))
+        session.execute(update(Upload).values(past))
 
 
 def expire(database: Database, store: ArtifactStore) -> int:
@@ -206,12 +209,26 @@ def test_uploads_of_a_key_are_limited(settings: Settings, server: Server, other:
 
 
 def test_a_deleted_upload_is_gone(server: Server, store: ArtifactStore) -> None:
-    """Neither object nor row is left."""
+    """Its object is deleted, and nobody finds it any more."""
     upload_id = uploaded(server)
     assert stored(store, upload_id)
     assert server.request("DELETE", f"/v1/uploads/{upload_id}").status_code == 204
     assert stored(store, upload_id) == []
     problem(server.request("GET", f"/v1/uploads/{upload_id}"), 404, "upload_not_found")
+
+
+def test_what_comes_after_the_deletion_is_swept(
+    server: Server, database: Database, store: ArtifactStore
+) -> None:
+    """Bytes sent with a link that outlives its upload are deleted once it works no more."""
+    begun = begin(server)
+    assert server.request("DELETE", f"/v1/uploads/{begun['id']}").status_code == 204
+    assert send(begun).status_code == 200
+    problem(complete(server, begun), 404, "upload_not_found")
+    assert expire(database, store) == 0
+    let_expire(database)
+    assert expire(database, store) == 1
+    assert stored(store, begun["id"]) == []
 
 
 def test_an_upload_in_use_stays(server: Server, database: Database, store: ArtifactStore) -> None:
