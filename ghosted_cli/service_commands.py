@@ -85,10 +85,10 @@ def submit(
             "evaluation": None if no_evaluation else without_none({"windows": windows}),
             "dtype": dtype,
         }
-        if validate:
-            _validate(client, fields, calibration, deadline, as_json=as_json)
-            return
         labels, sent_token = labels_of(label or []), hub_token(wanted=token)
+        if validate:
+            _validate(client, fields, calibration, deadline, sent_token, as_json=as_json)
+            return
         with spec_with_text(client, fields, calibration) as spec:
             job = client.submit(
                 spec,
@@ -101,10 +101,16 @@ def submit(
 
 
 def _validate(
-    client: Client, fields: dict[str, Any], calibration: str | None, deadline: int | None, *, as_json: bool
+    client: Client,
+    fields: dict[str, Any],
+    calibration: str | None,
+    deadline: int | None,
+    sent_token: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     with spec_with_text(client, fields, calibration) as spec:
-        found = client.validate(spec, deadline_seconds=deadline)
+        found = client.validate(spec, deadline_seconds=deadline, hub_token=sent_token)
     uploaded = found.spec["calibration"]["dataset"]
     if uploaded["kind"] == "upload":
         # It was there to be looked at; nothing is left of a look.

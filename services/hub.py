@@ -50,7 +50,8 @@ def read_config(
 ) -> HubConfig:
     """The configuration of a model on the Hub at `address`, after at most 1.5 times `patience_seconds`.
 
-    Redirects and a content that comes drop by drop are within that. `token` is the user's; it goes to the Hub and, on a redirect, to nobody else.
+    Redirects and a content that comes drop by drop are within that. `token` is the user's; it goes to
+    the Hub and, on a redirect, to nobody else.
 
     Raises:
         ModelNotFoundError: the Hub has no such model, or shows it to nobody without a token.

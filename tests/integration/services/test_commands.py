@@ -184,6 +184,7 @@ def test_a_hub_token_comes_from_the_environment_only(run: Run, monkeypatch: pyte
     run(*options)
     # This service has nothing to seal tokens with, and says so.
     assert "Hub tokens" in run.errors(*options, "--hub-token", code=10)
+    assert "Hub tokens" in run.errors(*options, "--hub-token", "--validate", code=10)
     monkeypatch.delenv("HF_TOKEN")
     assert "HF_TOKEN" in run.errors(*options, "--hub-token", code=10)
 

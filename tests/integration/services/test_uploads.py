@@ -192,6 +192,17 @@ def test_a_checksum_that_was_given_must_be_right(server: Server) -> None:
         assert response.status_code == status
 
 
+def test_a_validation_looks_for_uploads(server: Server, other: Server) -> None:
+    """A foreign one, an unfinished one and a good one are answered as a submission is."""
+    good, unfinished = uploaded(server), begin(server)["id"]
+    for who, named in ((other, good), (server, str(uuid4())), (server, unfinished)):
+        refused = who.request("POST", "/v1/jobs:validate", json=job_on(named))
+        assert refused.status_code in {404, 422}
+        assert refused.json() == who.submit(job_on(named)).json()
+    found = server.request("POST", "/v1/jobs:validate", json=job_on(good)).json()
+    assert found["spec_digest"] == server.submit(job_on(good)).json()["spec_digest"]
+
+
 def test_uploads_of_a_key_are_limited(settings: Settings, server: Server, other: Server) -> None:
     """One more than allowed is 429; deleting one makes room, and another key's do not count."""
     with serve(settings.model_copy(update={"uploads_per_key": 1})) as url:
