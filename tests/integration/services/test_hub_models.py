@@ -1,6 +1,7 @@
 """Hub models are pinned to a commit when they are submitted; a double of the Hub answers the real client."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from uuid import UUID
 import huggingface_hub.constants
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import text
 
 from ghosted_core.errors import HubUnavailableError
 from ghosted_core.spec import JobSpec
@@ -157,6 +159,28 @@ def test_a_validation_is_of_what_a_submission_would_make(ask: Ask) -> None:
     assert validation["spec"]["model"]["revision"] == COMMIT
     assert validation["spec_digest"] == submission["spec_digest"]
     assert (validation["warnings"], validation["model"]["layer_count"]) == ([], 30)
+
+
+def test_no_transaction_waits_for_the_hub(ask: Ask, database: Database) -> None:
+    """While the Hub thinks, a submission holds no connection and no lock of the database."""
+    server, hub = ask({"owner/tiny": Repository(FILES, gated_files=True, silent_seconds=1)})
+    headers = {"X-Hub-Token": ENTITLED.removeprefix("Bearer "), "Idempotency-Key": "k"}
+    answers: list[int] = []
+
+    def send() -> None:
+        answers.append(server.request("POST", "/v1/jobs", json=BODY, headers=headers).status_code)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    while not any(path.endswith("/auth-check") for _, path, _ in hub.requests):
+        time.sleep(0.01)
+    with database.read() as session:
+        open_ones = session.scalar(
+            text("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'")
+        )
+    waits = sending.is_alive()
+    sending.join()
+    assert (open_ones, waits, answers) == (0, True, [202])
 
 
 def test_without_a_token_none_is_sent(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,18 +4,21 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
 from sqlalchemy import func, select, update
+from sqlalchemy.exc import OperationalError
 
+from ghosted_core.spec import JobSpec
 from services.artifacts.storage import ArtifactStore
 from services.auth.repository import create_key
 from services.config import Settings
 from services.db.models import Job, Upload
 from services.db.sessions import Database
 from services.jobs.rows import seconds
+from services.uploads.references import pinned_uploads
 from services.uploads.retention import expire_uploads
 from tests.integration.services.conftest import serve
 from tests.integration.services.helpers import Server
@@ -190,6 +193,17 @@ def test_a_checksum_that_was_given_must_be_right(server: Server) -> None:
         named = {"kind": "upload", "id": upload_id, "sha256": checksum}
         response = server.submit({**BODY, "calibration": {"dataset": named}})
         assert response.status_code == status
+
+
+def test_an_upload_stays_until_the_job_that_names_it_is_there(server: Server, database: Database) -> None:
+    """Between the look at an upload and the commit of its job nobody can delete it."""
+    upload_id = UUID(uploaded(server))
+    spec = JobSpec.model_validate(job_on(str(upload_id)))
+    deleting = select(Upload.id).where(Upload.id == upload_id).with_for_update(nowait=True)
+    with database.write() as submitting, database.write() as other:
+        pinned_uploads(submitting, spec, None, keep=True)
+        with pytest.raises(OperationalError), other.begin_nested():
+            other.scalar(deleting)
 
 
 def test_a_validation_looks_for_uploads(server: Server, other: Server) -> None:
