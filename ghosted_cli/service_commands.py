@@ -15,7 +15,7 @@ from ghosted_cli.job_commands import JobId
 from ghosted_cli.request import strategy_choice, strategy_names, without_none
 from ghosted_cli.service_output import print_job, print_metrics, print_validation
 from ghosted_cli.service_progress import display, show
-from ghosted_cli.submitting import forget, hub_token, labels_of, spec_with_text
+from ghosted_cli.submitting import check_repeatable, forget, hub_token, labels_of, spec_with_text
 from ghosted_client import Client, Job
 from ghosted_core.spec import is_hub_id
 
@@ -85,6 +85,7 @@ def submit(
             "evaluation": None if no_evaluation else without_none({"windows": windows}),
             "dtype": dtype,
         }
+        check_repeatable(calibration, idempotency_key)
         labels, sent_token = labels_of(label or []), hub_token(wanted=token)
         if validate:
             _validate(client, fields, calibration, deadline, sent_token, as_json=as_json)
