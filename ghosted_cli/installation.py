@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -32,8 +33,11 @@ URL_FILE = "database-url"
 USUAL_PORT = 8000
 READY_VARIABLE = "GHOSTED_READY_FILE"
 READY_SECONDS = 60.0
-# A worker gives its job back to the queue on SIGTERM; the others have little to finish.
-STOP = (Escalation(signal.SIGTERM, 20.0),)
+# A worker deletes what it has uploaded and gives its job back on SIGTERM; the others have little to finish.
+STOP = (Escalation(signal.SIGTERM, 60.0),)
+# What may end without harm: a worker that can take no jobs ends so that it is started anew.
+RESTARTED = frozenset({"relay", "worker"})
+MOST_RESTARTS, RESTARTS_SECONDS = 5, 600.0
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,32 @@ class Installation:
     folder: Path
     stack: Stack
     processes: tuple[Child, ...]
+    say: Callable[[str], None] = field(repr=False)
+    restarts: list[float] = field(default_factory=list)
 
     def check(self) -> None:
-        """Raise PartDiedError if anything that was started has ended."""
+        """Relay and worker are started anew if they have ended.
+
+        Raises:
+            PartDiedError: another part has ended, or these do so again and again.
+        """
         self.stack.check()
         for process in self.processes:
+            if process.exit_code() is not None and process.command.part in RESTARTED and self._may_restart():
+                self._restart(process)
             process.check()
+
+    def _may_restart(self) -> bool:
+        since = time.monotonic() - RESTARTS_SECONDS
+        return sum(at > since for at in self.restarts) < MOST_RESTARTS
+
+    def _restart(self, process: Child) -> None:
+        part, log = process.command.part, process.command.log
+        self.say(f"{part} has ended and is started anew; what it said last is in {log.name}.1")
+        self.restarts.append(time.monotonic())
+        process.stop()
+        log.replace(log.with_name(f"{log.name}.1"))
+        process.start()
 
 
 @dataclass(frozen=True)
@@ -88,7 +112,8 @@ def run_installation(wanted: Wanted, say: Callable[[str], None]) -> Iterator[Ins
         url = f"http://{LOOPBACK}:{port}"
         say("waiting for API and worker")
         _wait(processes, url, folder)
-        yield Installation(url, key, folder, stack, processes)
+        lasting = tuple(process for process in processes if process.command.part != "bucket")
+        yield Installation(url, key, folder, stack, lasting, say)
 
 
 def external_parts(environment: Mapping[str, str]) -> External:

@@ -1,6 +1,7 @@
 """Which of several sweepers works: the one whose session of the database holds a lock."""
 
 import logging
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
@@ -27,6 +28,8 @@ class Leader:
 
     def __init__(self, database: Database) -> None:
         self._engine = _single(database.engine)
+        # Several threads of a process ask, on one connection.
+        self._asking = Lock()
         self._connection: Connection | None = None
 
     def __enter__(self) -> Self:
@@ -44,8 +47,13 @@ class Leader:
         Raises:
             sqlalchemy.exc.SQLAlchemyError: the database does not answer.
         """
-        if self._connection is not None and self._still_holds(self._connection):
-            return True
+        with self._asking:
+            return self._holds() or self._takes()
+
+    def _holds(self) -> bool:
+        return self._connection is not None and self._still_holds(self._connection)
+
+    def _takes(self) -> bool:
         self._drop()
         connection = self._engine.connect()
         if connection.scalar(select(func.pg_try_advisory_lock(LEADER_LOCK))):

@@ -13,7 +13,7 @@ from services.db.sessions import Database, open_database
 from services.outbox.leadership import Leader
 from services.outbox.publisher import open_publisher
 from services.outbox.relay import BATCH, Publish, send_due
-from services.outbox.sweeper import sweeps
+from services.outbox.sweeper import deletions, repairs
 from services.outbox.traced import traced
 from services.telemetry import Tracing, open_tracing
 from services.workers.classes import parse_classes
@@ -22,19 +22,24 @@ from services.workers.classes import parse_classes
 def run(settings: Settings, stop: Event) -> None:
     """Relay and sweep until `stop` is set.
 
-    Each in a thread of its own: an object store that is slow to delete must not keep wake-ups waiting.
+    In threads of their own: an object store that is slow to delete must keep neither wake-ups nor lost
+    jobs waiting.
     """
     with (
         _database(settings) as database,
         _tracing(settings) as tracing,
         open_publisher(settings.redis_url.get_secret_value()) as publish,
         Leader(database) as leader,
-        ThreadPoolExecutor(2) as threads,
+        ThreadPoolExecutor(3) as threads,
     ):
         relay = _relay(database, traced(publish, tracing, database), settings, stop)
         rounds = [
             threads.submit(repeat, chores, stop)
-            for chores in ((relay,), sweeps(database, open_store(settings, UNHURRIED), settings, leader))
+            for chores in (
+                (relay,),
+                repairs(database, settings, leader),
+                deletions(database, open_store(settings, UNHURRIED), settings, leader),
+            )
         ]
         for one in rounds:
             one.result()

@@ -31,15 +31,33 @@ class Sweep:
     wake_ups_unsent: int = 0
 
 
-def sweeps(database: Database, store: ArtifactStore, settings: Settings, leader: Leader) -> tuple[Chore, ...]:
-    """All that the sweeper does, each by itself: what fails does not keep the rest from being done."""
+@dataclass(frozen=True)
+class Led:
+    """Makes chores that only the leader does."""
 
-    def led(name: str, work: Callable[[], object], *, rarely: int = 1) -> Chore:
-        return Chore(name, settings.sweep_seconds * rarely, lambda: leader.leads() and work())
+    leader: Leader
+    period_seconds: float
 
+    def __call__(self, name: str, work: Callable[[], object], *, rarely: int = 1) -> Chore:
+        """`work` every period, or every so many of them."""
+        return Chore(name, self.period_seconds * rarely, lambda: self.leader.leads() and work())
+
+
+def repairs(database: Database, settings: Settings, leader: Leader) -> tuple[Chore, ...]:
+    """What keeps jobs going. It asks the database and nothing else, so nothing else holds it up."""
+    led = Led(leader, settings.sweep_seconds)
     return (
         led("sweep of jobs", lambda: _in_transaction(database, settings, sweep_jobs)),
         led("sweep of workers", lambda: _in_transaction(database, settings, sweep_workers)),
+    )
+
+
+def deletions(
+    database: Database, store: ArtifactStore, settings: Settings, leader: Leader
+) -> tuple[Chore, ...]:
+    """What frees the object store, which may be slow."""
+    led = Led(leader, settings.sweep_seconds)
+    return (
         led("sweep of objects", lambda: sweep_objects(database, store, settings)),
         led("sweep of uploads", lambda: sweep_uploads(database, store)),
         # Looks at every entry there is, for a term of days.

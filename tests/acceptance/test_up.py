@@ -1,6 +1,8 @@
+import contextlib
 import os
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -102,6 +104,30 @@ def test_a_part_that_dies_is_named(data: Path, real_cache: Path, program: str, p
     assert remains(data, seconds=0) == ()
 
 
+def test_a_worker_that_ends_is_started_anew(data: Path, real_cache: Path) -> None:
+    """As its watchdog counts on; the rest goes on meanwhile, and the log of the first is kept."""
+    with service(data, real_cache) as running:
+        first = first_of_worker(running.data)
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        deadline = time.monotonic() + 90
+        while first_of_worker(running.data) in {None, first} or not (data / "worker" / "ready").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert running.process.poll() is None
+        assert httpx2.get(f"{running.url}/readyz").status_code == 200
+        assert (data / "logs" / "worker.log.1").exists()
+
+
+def first_of_worker(data: Path) -> int | None:
+    """The process `python -m worker`."""
+    for pid in processes_in((data / "worker").resolve()):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_text().split("\0")[-3:-1] == ["-m", "worker"]:
+                return pid
+    return None
+
+
 def test_servers_of_your_own_take_the_place_of_parts(data: Path, real_cache: Path, stack: Stack) -> None:
     """With all three named, only API, relay and worker are ours."""
     external = {
@@ -116,6 +142,9 @@ def test_servers_of_your_own_take_the_place_of_parts(data: Path, real_cache: Pat
         folders = {Path(f"/proc/{pid}/cwd").readlink().name for pid in processes_in(running.data.resolve())}
         assert folders == {"api", "relay", "worker"}
         assert httpx2.get(f"{running.url}/readyz").status_code == 200
+        # What made the bucket has ended, and that is no fault.
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.process.wait(3)
 
 
 def test_a_store_without_its_keys_is_refused(data: Path, real_cache: Path) -> None:

@@ -27,7 +27,7 @@ from services.outbox.leadership import Leader
 from services.outbox.loop import run
 from services.outbox.publisher import QUEUE, open_publisher
 from services.outbox.relay import send_due
-from services.outbox.sweeper import sweep_jobs, sweep_objects, sweeps
+from services.outbox.sweeper import deletions, repairs, sweep_jobs, sweep_objects
 from tests.integration.services.helpers import claim, environment, read, running, submit
 
 
@@ -128,7 +128,7 @@ def test_one_sweeper_leads(database: Database, store: ArtifactStore, settings: S
     """While another process holds the leader's lock, this one sweeps nothing; afterwards it does."""
     job_id = running(database, lease_seconds=0).job_id
     with Leader(database) as other, Leader(database) as this:
-        (jobs, *_) = sweeps(database, store, settings, this)
+        (jobs, *_) = repairs(database, settings, this)
         assert other.leads()
         jobs.work()
         assert read(database, job_id).state == JobState.RUNNING
@@ -143,7 +143,7 @@ def test_stages_have_their_time(database: Database, store: ArtifactStore, settin
     _put(store, "stages/shared/a/b/entry")
     for days, left in ((1, 1), (0, 0)):
         with Leader(database) as leader:
-            chores = sweeps(database, store, settings.model_copy(update={"stage_days": days}), leader)
+            chores = deletions(database, store, settings.model_copy(update={"stage_days": days}), leader)
             next(chore for chore in chores if chore.name == "sweep of stages").work()
         assert len(_keys(store, "stages/")) == left
 
