@@ -15,7 +15,7 @@ from ghosted_cli.job_commands import JobId
 from ghosted_cli.request import strategy_choice, strategy_names, without_none
 from ghosted_cli.service_output import print_job, print_metrics, print_validation
 from ghosted_cli.service_progress import display, show
-from ghosted_cli.submitting import forget, hub_token, labels_of, spec_with_text
+from ghosted_cli.submitting import check_repeatable, forget, hub_token, labels_of, spec_with_text
 from ghosted_client import Client, Job
 from ghosted_core.spec import is_hub_id
 
@@ -85,10 +85,11 @@ def submit(
             "evaluation": None if no_evaluation else without_none({"windows": windows}),
             "dtype": dtype,
         }
-        if validate:
-            _validate(client, fields, calibration, deadline, as_json=as_json)
-            return
+        check_repeatable(calibration, idempotency_key)
         labels, sent_token = labels_of(label or []), hub_token(wanted=token)
+        if validate:
+            _validate(client, fields, calibration, deadline, sent_token, as_json=as_json)
+            return
         with spec_with_text(client, fields, calibration) as spec:
             job = client.submit(
                 spec,
@@ -101,10 +102,16 @@ def submit(
 
 
 def _validate(
-    client: Client, fields: dict[str, Any], calibration: str | None, deadline: int | None, *, as_json: bool
+    client: Client,
+    fields: dict[str, Any],
+    calibration: str | None,
+    deadline: int | None,
+    sent_token: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     with spec_with_text(client, fields, calibration) as spec:
-        found = client.validate(spec, deadline_seconds=deadline)
+        found = client.validate(spec, deadline_seconds=deadline, hub_token=sent_token)
     uploaded = found.spec["calibration"]["dataset"]
     if uploaded["kind"] == "upload":
         # It was there to be looked at; nothing is left of a look.

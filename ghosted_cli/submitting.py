@@ -66,6 +66,22 @@ def text_file(text: str | None) -> Path | None:
     return path
 
 
+def check_repeatable(text: str | None, idempotency_key: str | None) -> None:
+    """Return if submitting the same again would be the same request.
+
+    Raises:
+        InvalidSpecError: each time another upload would be named.
+    """
+    if idempotency_key is not None and text_file(text) is not None:
+        raise InvalidSpecError(
+            "--idempotency-key does not go with a file to calibrate on: each time it is another upload.",
+            advice=(
+                "Leave the key out; or upload the file once, with ghosted_client, and submit the job "
+                "that names the upload from there."
+            ),
+        )
+
+
 @contextmanager
 def spec_with_text(client: Client, fields: dict[str, Any], text: str | None) -> Iterator[JobSpec]:
     """The spec, calibrated on `text`: an alias, or a file that is uploaded and named in it.

@@ -62,10 +62,12 @@ class Core:
         request = requests.submit(body, key=idempotency_key, hub_token=hub_token)
         return await self._exchange.ask(Job, request)
 
-    async def validate(self, spec: Spec, *, deadline_seconds: int | None = None) -> Validation:
+    async def validate(
+        self, spec: Spec, *, deadline_seconds: int | None = None, hub_token: str | None = None
+    ) -> Validation:
         """See `Client.validate`."""
         body = requests.submission(spec, deadline_seconds=deadline_seconds)
-        return await self._exchange.ask(Validation, requests.validate(body))
+        return await self._exchange.ask(Validation, requests.validate(body, hub_token=hub_token))
 
     async def retry(
         self,

@@ -98,13 +98,15 @@ class Client:
             )
         )
 
-    def validate(self, spec: Spec, *, deadline_seconds: int | None = None) -> Validation:
-        """What submitting `spec` would do and need; nothing is submitted.
+    def validate(
+        self, spec: Spec, *, deadline_seconds: int | None = None, hub_token: str | None = None
+    ) -> Validation:
+        """What submitting `spec` would do and need; nothing is submitted, and the token not kept.
 
         Raises:
             InvalidError: submitting it would be refused.
         """
-        return run_now(self._core.validate(spec, deadline_seconds=deadline_seconds))
+        return run_now(self._core.validate(spec, deadline_seconds=deadline_seconds, hub_token=hub_token))
 
     def retry(
         self,

@@ -42,9 +42,9 @@ def submit(body: Mapping[str, Any], *, key: str | None, hub_token: str | None) -
     return _post(JOBS, body, once(key, hub_token))
 
 
-def validate(body: Mapping[str, Any]) -> Outgoing:
+def validate(body: Mapping[str, Any], *, hub_token: str | None) -> Outgoing:
     """What a submission would do."""
-    return _post(f"{JOBS}:validate", body, {})
+    return _post(f"{JOBS}:validate", body, given(**{TOKEN_HEADER: hub_token}))
 
 
 def retry(job_id: JobId, edits: Mapping[str, Any], *, key: str | None, hub_token: str | None) -> Outgoing:

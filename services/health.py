@@ -40,7 +40,7 @@ class Readiness(BaseModel):
 
 
 @router.get("/healthz")
-def health() -> Health:
+async def health() -> Health:  # Not in a thread: all of them may be waiting for others.
     """The process lives. Asks nobody else."""
     return Health()
 

@@ -22,8 +22,8 @@ from ghosted_core.errors import (
 from ghosted_core.spec import HubModel
 
 PUBLIC_HUB = "https://huggingface.co"
-# A user waits for the answer: what takes longer than this is called unavailable.
-PATIENCE_SECONDS = 1.5
+# A user waits for the answer: no step begins later than this, and each may take half of what is left.
+PATIENCE_SECONDS = 1.2
 OK, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 401, 403, 404
 
 
@@ -42,10 +42,16 @@ def hub_address() -> str | None:
     return os.environ.get("HF_ENDPOINT") or PUBLIC_HUB
 
 
-def read_config(reference: HubModel, address: str | None, token: SecretStr | None = None) -> HubConfig:
-    """The configuration of a model on the Hub at `address`, read within PATIENCE_SECONDS.
+def read_config(
+    reference: HubModel,
+    address: str | None,
+    token: SecretStr | None = None,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> HubConfig:
+    """The configuration of a model on the Hub at `address`, after at most 1.5 times `patience_seconds`.
 
-    `token` is the user's; it goes to the Hub and, on a redirect, to nobody else.
+    Redirects and a content that comes drop by drop are within that. `token` is the user's; it goes to
+    the Hub and, on a redirect, to nobody else.
 
     Raises:
         ModelNotFoundError: the Hub has no such model, or shows it to nobody without a token.
@@ -58,7 +64,7 @@ def read_config(reference: HubModel, address: str | None, token: SecretStr | Non
     # Id and revision match their patterns: neither can lead anywhere else.
     url = f"{address.rstrip('/')}/{reference.id}/resolve/{reference.revision or 'main'}/config.json"
     try:
-        content, commit = _fetch(url, reference, token)
+        content, commit = _fetch(url, reference, token, patience_seconds)
     except httpx2.HTTPError as error:
         raise HubUnavailableError(f"The Hub could not be reached for {reference.id}.") from error
     with TemporaryDirectory() as folder:
@@ -66,23 +72,38 @@ def read_config(reference: HubModel, address: str | None, token: SecretStr | Non
         return HubConfig(check_small_files(Path(folder)), commit)
 
 
-def _fetch(url: str, reference: HubModel, token: SecretStr | None) -> tuple[bytes, str | None]:
+def _fetch(
+    url: str, reference: HubModel, token: SecretStr | None, patience_seconds: float
+) -> tuple[bytes, str | None]:
     # httpx2 drops it where a redirect leaves the host.
     headers = {} if token is None else {"Authorization": f"Bearer {token.get_secret_value()}"}
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    content = bytearray()
+    deadline = time.monotonic() + patience_seconds
+    hooks = {"request": [lambda request: _limit(request, reference, deadline)]}
     with (
-        httpx2.Client(timeout=PATIENCE_SECONDS / 2, follow_redirects=True, max_redirects=3) as http,
+        httpx2.Client(follow_redirects=True, max_redirects=3, event_hooks=hooks) as http,
         http.stream("GET", url, headers=headers) as response,
     ):
         _check_status(response, reference)
-        for piece in response.iter_bytes(1 << 16):
+        content = bytearray()
+        # Without a size: pieces of one would come only when they are full.
+        for piece in response.iter_bytes():
             content += piece
             if len(content) > MAX_CONFIG_BYTES:
                 raise UnsafeModelError(f"config.json is larger than {MAX_CONFIG_BYTES} bytes.")
-            if time.monotonic() > deadline:
-                raise HubUnavailableError(f"The Hub takes too long for {reference.id}.")
+            _left(reference, deadline)
         return bytes(content), response.headers.get("x-repo-commit")
+
+
+def _limit(request: httpx2.Request, reference: HubModel, deadline: float) -> None:
+    # Each hop comes here: connecting and the first answer have what is left between them.
+    request.extensions["timeout"] = httpx2.Timeout(_left(reference, deadline) / 2).as_dict()
+
+
+def _left(reference: HubModel, deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise HubUnavailableError(f"The Hub takes too long for {reference.id}.")
+    return left
 
 
 def _check_status(response: httpx2.Response, reference: HubModel) -> None:

@@ -149,13 +149,14 @@ OF_OPERATION: Mapping[str, Mapping[int, Documented]] = {
     "submit_job": {**WITH_SPEC, **_BUSY, **WITH_UPLOAD},
     "retry_job": {**WITH_SPEC, **_BUSY},
     "validate_job": {
+        **WITH_UPLOAD,
         422: Documented(
             WITH_SPEC[422].description,
             (
                 *WITH_SPEC[422].kinds,
                 ModelNotFoundError("The Hub has no owner/name, or shows it only to some."),
             ),
-        )
+        ),
     },
     "cancel_job": {409: Documented("The job has ended", (errors.JobFinishedError("it is failed"),))},
     "delete_upload": {

@@ -22,7 +22,8 @@ def check_rfc3339(value: Any) -> Any:
     return value
 
 
-def check_parameters(request: Request) -> None:
+# Waits for nobody, so it needs no thread; every request comes by here, that for /healthz too.
+async def check_parameters(request: Request) -> None:
     """Return if the operation has every query parameter of `request`; probes may send what they like.
 
     A misspelled filter must not list everything.

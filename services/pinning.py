@@ -16,7 +16,7 @@ from ghosted_core.checkpoint.hub import HubClient, check_names
 from ghosted_core.checkpoint.hub_faults import translated
 from ghosted_core.errors import GatedModelError, HubUnavailableError, ModelNotFoundError
 from ghosted_core.spec import HubModel, JobSpec
-from services.hub import hub_address, read_config
+from services.hub import PATIENCE_SECONDS, HubConfig, hub_address, read_config
 
 # A slow Hub must not take all threads and connections of the API.
 MOST_AT_ONCE = 4
@@ -31,7 +31,9 @@ class HubDesk:
         self._enabled = enabled
         self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
 
-    def pinned(self, spec: JobSpec, token: SecretStr | None = None) -> JobSpec:
+    def pinned(
+        self, spec: JobSpec, token: SecretStr | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> JobSpec:
         """`spec` with the commit that its model's revision names now; as it is, if it names no Hub model.
 
         Where the Hub client is set to offline, revisions stay as they are: workers take what they
@@ -43,7 +45,7 @@ class HubDesk:
         """
         if not self._enabled or not isinstance(spec.model, HubModel):
             return spec
-        return spec.model_copy(update={"model": self._pinned(spec.model, token)})
+        return spec.model_copy(update={"model": self._pinned(spec.model, token, timeout_seconds)})
 
     def configuration(self, spec: JobSpec, token: SecretStr | None = None) -> Mapping[str, Any] | None:
         """The raw config.json of the Hub model that `spec` names; None where it cannot be had now.
@@ -51,20 +53,37 @@ class HubDesk:
         Raises:
             UnsafeModelError, UnsupportedModelError, CorruptModelError: the job could only fail.
         """
-        if not self._enabled or not isinstance(spec.model, HubModel):
+        if not isinstance(spec.model, HubModel):
             return None
         try:
-            return read_config(spec.model, hub_address(), token).config
-        except (ModelNotFoundError, GatedModelError, HubUnavailableError):
+            return self.read(spec.model, token).config
+        except HubUnavailableError:
             # Pinning has refused what has to be; this much the worker learns for itself.
             return None
 
-    def _pinned(self, model: HubModel, token: SecretStr | None) -> HubModel:
+    def read(
+        self, model: HubModel, token: SecretStr | None, *, patience_seconds: float = PATIENCE_SECONDS
+    ) -> HubConfig:
+        """The checked config.json of a model that pinning let pass.
+
+        Raises:
+            HubUnavailableError: it cannot be had now, or nobody is asked.
+            UnsafeModelError, UnsupportedModelError, CorruptModelError: a job could only fail.
+        """
+        if not self._enabled:
+            raise HubUnavailableError("The Hub is not asked here (GHOSTED_RESOLVE_MODELS).")
+        try:
+            with self._turn():
+                return read_config(model, hub_address(), token, patience_seconds)
+        except (ModelNotFoundError, GatedModelError) as error:
+            raise HubUnavailableError(f"The Hub does not give the config.json of {model.id}.") from error
+
+    def _pinned(self, model: HubModel, token: SecretStr | None, timeout_seconds: float) -> HubModel:
         # The list of files is not kept, so there is no folder to keep it in.
         client = HubClient(
             cache=Path(),
             token=None if token is None else token.get_secret_value(),
-            timeout_seconds=TIMEOUT_SECONDS,
+            timeout_seconds=timeout_seconds,
         )
         with self._turn(), _with_advice(), translated(model):
             try:

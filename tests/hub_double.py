@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ class Repository:
 
     `listed_sizes` states false sizes for some files. `gated_files` lists its files to all and serves
     them to the token "hf_entitled"; `broken_files` are listed, but asking for one finds the Hub out
-    of order.
+    of order. With `silent_seconds` the question whether a token may read is answered so late.
     """
 
     files: Mapping[str, bytes]
@@ -28,6 +29,7 @@ class Repository:
     refusal: tuple[int, str | None] | None = None
     gated_files: bool = False
     broken_files: frozenset[str] = frozenset()
+    silent_seconds: float = 0
     listed_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def size(self, name: str) -> int:
@@ -112,6 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         if revision not in {*repository.revisions, repository.commit}:
             self._refuse(404, "RevisionNotFound")
         elif path.endswith("/auth-check"):
+            time.sleep(repository.silent_seconds)
             # A token is good here if it says so.
             entitled = not repository.gated_files or self.headers.get("Authorization") == ENTITLED
             self._send(b"{}", {}) if entitled else self._refuse(403, "GatedRepo")

@@ -12,6 +12,11 @@ from pathlib import Path, PurePosixPath
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    build_hf_headers,
+    get_session,
+    hf_raise_for_status,
+)
 
 from ghosted_core.checkpoint.guard import (
     INDEX_FILE,
@@ -78,9 +83,16 @@ class HubClient:
         if info.gated:
             # Anyone may read the list of a gated repository's files, and the cache, which all users
             # share, would hand them out unasked.
-            api.auth_check(reference.id, token=self.token or False)
+            self._check_access(reference, api)
         sizes = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
         return Listing(commit=info.sha, sizes=sizes)
+
+    def _check_access(self, reference: HubModel, api: HfApi) -> None:
+        # Not `api.auth_check`: that waits for ever on a Hub that says nothing.
+        headers = build_hf_headers(token=self.token or False)
+        address = f"{api.endpoint}/api/models/{reference.id}/auth-check"
+        answer = get_session().get(address, headers=headers, timeout=self.timeout_seconds)
+        hf_raise_for_status(answer)
 
     def download(self, reference: HubModel, commit: str, names: Iterable[str]) -> Path:
         """The snapshot folder, with at least the named files in it."""

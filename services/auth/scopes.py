@@ -11,7 +11,7 @@ from services.errors import ScopeMissingError
 class Scope(StrEnum):
     """A kind of request. A key has any set of these; none implies another."""
 
-    READ = "read"  # see jobs, events, artifacts
+    READ = "read"  # see what is its own: jobs, events, artifacts
     SUBMIT = "submit"  # submit, cancel, upload: whatever changes something
     ADMIN = "admin"  # see and steer what belongs to nobody, such as the workers
 

@@ -1,5 +1,6 @@
 """/v1/jobs, the changing half: submit, clone, cancel, delete."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 from uuid import UUID
@@ -12,7 +13,7 @@ from services.dependencies import CurrentViewer, HubToken, Tools, WriteSession
 from services.jobs import repository, service
 from services.jobs.admission import admit
 from services.jobs.foresight import foresee
-from services.jobs.idempotency import Answer, Attempted, digest_of, once
+from services.jobs.idempotency import Answer, Attempted, answered, digest_of, once
 from services.jobs.repository import NewJob
 from services.jobs.schemas import JobRead
 from services.jobs.showing import show_one
@@ -41,11 +42,14 @@ IdempotencyKey = Annotated[
 ]
 
 
+# What is to be made of the job that it may be a clone of.
+Wanted = Callable[[sessions.ReadSession], JobSubmission]
+
+
 @dataclass(frozen=True)
 class Desk:
-    """What taking a job in asks for."""
+    """Takes jobs in. Its transactions are its own, so that none is open while the Hub is asked."""
 
-    session: sessions.WriteSession
     viewer: Viewer
     tools: Toolbox
     idempotency_key: str | None
@@ -57,47 +61,58 @@ class Desk:
             return None
         return Attempted(self.viewer.owner_id, self.idempotency_key, digest_of(operation, body))
 
-    def take(self, submission: JobSubmission, retry_of: UUID | None = None) -> Answer:
-        """A queued job, and the answer that says so."""
-        new = service.checked(submission, self.viewer, self.tools, retry_of=retry_of)
+    def take(self, attempted: Attempted | None, wanted: Wanted, retry_of: UUID | None = None) -> Answer:
+        """A queued job and the answer that says so; or the answer that `attempted` got before."""
+        with self.tools.database.read() as session:
+            known = None if attempted is None else answered(session, attempted)
+            if known is not None:
+                return known
+            new = service.checked(wanted(session), self.viewer, self.tools, retry_of=retry_of)
+            # What the uploads would be refused for is told before the Hub is asked.
+            pinned_uploads(session, new.spec, self.viewer.owner_id)
         new = self._settled(new)
-        admit(self.session, self.tools, self.viewer.owner_id)
-        job = service.submit(self.session, new)
-        job.traceparent = self.tools.tracing.traceparent()
-        service.keep_token(job, self.hub_token, self.tools.secrets)
-        base = (self.tools.settings.public_base_url or "").rstrip("/")
-        body = show_one(self.session, job, lease_seconds=self.tools.settings.lease_seconds).model_dump_json()
-        return Answer(ACCEPTED, f"{base}/v1/jobs/{job.id}", body)
+        with self.tools.database.write() as session:
+            return once(session, attempted, lambda: self._queued(session, new))
 
     def _settled(self, new: NewJob) -> NewJob:
-        """`new` with every name in its spec become one content, commit and checksums, and with its needs."""
-        spec = pinned_uploads(self.session, new.spec, self.viewer.owner_id)
-        spec = self.tools.hub.pinned(spec, self.hub_token)
+        """`new` at the commit of its model, and with its needs."""
+        spec = self.tools.hub.pinned(new.spec, self.hub_token)
         config = self.tools.hub.configuration(spec, self.hub_token)
         foreseen = None if config is None else foresee(spec, config)
         needs = new.needs if foreseen is None else needs_of(spec, foreseen.sizes)
         return replace(new, spec=spec, needs=needs)
 
+    def _queued(self, session: sessions.WriteSession, new: NewJob) -> Answer:
+        # Much may have happened since: the uploads and the job that is cloned must still be there.
+        new = replace(new, spec=pinned_uploads(session, new.spec, self.viewer.owner_id, keep=True))
+        if new.retry_of is not None:
+            repository.get(session, self.viewer, new.retry_of)
+        admit(session, self.tools, self.viewer.owner_id)
+        job = service.submit(session, new)
+        job.traceparent = self.tools.tracing.traceparent()
+        service.keep_token(job, self.hub_token, self.tools.secrets)
+        base = (self.tools.settings.public_base_url or "").rstrip("/")
+        body = show_one(session, job, lease_seconds=self.tools.settings.lease_seconds).model_dump_json()
+        return Answer(ACCEPTED, f"{base}/v1/jobs/{job.id}", body)
+
 
 def _desk(
-    session: WriteSession,
     viewer: CurrentViewer,
     tools: Tools,
     idempotency_key: IdempotencyKey = None,
     hub_token: HubToken = None,
 ) -> Desk:
-    return Desk(session, viewer, tools, idempotency_key, hub_token)
+    return Desk(viewer, tools, idempotency_key, hub_token)
 
 
-# The same scope as the session inside it.
-CurrentDesk = Annotated[Desk, Depends(_desk, scope="function")]
+CurrentDesk = Annotated[Desk, Depends(_desk)]
 
 
 @router.post("", status_code=ACCEPTED, response_model=JobRead)
 def submit_job(submission: JobSubmission, desk: CurrentDesk) -> Response:
     """Queue a job. Watch it at the address in `Location`."""
     attempted = desk.attempted("submit", submission.model_dump(mode="json"))
-    return _respond(once(desk.session, attempted, lambda: desk.take(submission)))
+    return _respond(desk.take(attempted, lambda _: submission))
 
 
 @router.post("/{job_id}/retry", status_code=ACCEPTED, response_model=JobRead)
@@ -108,10 +123,12 @@ def retry_job(job_id: UUID, desk: CurrentDesk, edits: JobEdits | None = None) ->
     alone; null asks for the default, and in `evaluation` for none.
     """
     wanted = edits or JobEdits()
-    job = repository.get(desk.session, desk.viewer, job_id)
-    body = wanted.model_dump(mode="json", exclude_unset=True)
-    attempted = desk.attempted(f"retry {job_id}", body)
-    return _respond(once(desk.session, attempted, lambda: desk.take(edited(job, wanted), job.id)))
+    attempted = desk.attempted(f"retry {job_id}", wanted.model_dump(mode="json", exclude_unset=True))
+
+    def clone(session: sessions.ReadSession) -> JobSubmission:
+        return edited(repository.get(session, desk.viewer, job_id), wanted)
+
+    return _respond(desk.take(attempted, clone, job_id))
 
 
 @router.post("/{job_id}/cancel", status_code=ACCEPTED)

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from anyio import to_thread
 from sqlalchemy import Integer, Uuid, column, select, values
-from sqlalchemy.exc import SQLAlchemyError
 
 from services.db.models import Job, JobEvent
 from services.db.sessions import Database, ReadSession
@@ -17,7 +16,7 @@ from services.jobs.schemas import EventRead, JobRead
 from services.jobs.showing import show
 
 LOOK_SECONDS = 0.5
-# After a fault of the database the poller looks less often, so that it does not add to it.
+# After a fault the poller looks less often, so that it does not add to one of the database.
 FAULT_SECONDS = 5.0
 EVENTS_AT_ONCE = 1000
 
@@ -88,7 +87,8 @@ class Feed:
         known = {job_id: channel.known for job_id, channel in self._channels.items()}
         try:
             found = await to_thread.run_sync(self._look, known)
-        except SQLAlchemyError:
+        except Exception:
+            # Whatever it is: without a poller all who watch would wait for ever.
             logger.warning("the watched jobs could not be read", exc_info=True)
             return FAULT_SECONDS
         for job_id, seen in found.items():

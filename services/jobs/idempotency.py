@@ -17,7 +17,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from services.db.models import IdempotencyKey
-from services.db.sessions import WriteSession
+from services.db.sessions import ReadSession, WriteSession
 from services.errors import IdempotencyBusyError, IdempotencyReuseError
 from services.jobs.rows import seconds
 
@@ -69,11 +69,23 @@ def once(session: WriteSession, attempted: Attempted | None, act: Callable[[], A
     # Held until the transaction ends: then the first request's record is there, or nothing is.
     if not session.scalar(select(func.pg_try_advisory_xact_lock(attempted.lock))):
         raise IdempotencyBusyError("the first request with this Idempotency-Key is not answered yet")
+    known = answered(session, attempted)
+    if known is not None:
+        return known
+    answer = act()
+    _keep(session, attempted, answer)
+    return answer
+
+
+def answered(session: ReadSession, attempted: Attempted) -> Answer | None:
+    """What the same request was answered before; None if it was not.
+
+    Raises:
+        IdempotencyReuseError: the key belongs to another request.
+    """
     known = _find(session, attempted)
     if known is None:
-        answer = act()
-        _keep(session, attempted, answer)
-        return answer
+        return None
     if known.request_digest != attempted.digest:
         raise IdempotencyReuseError(
             "this Idempotency-Key was sent before with another request", field="Idempotency-Key"
@@ -81,7 +93,7 @@ def once(session: WriteSession, attempted: Attempted | None, act: Callable[[], A
     return Answer(known.status, known.location, known.body, replayed=True)
 
 
-def _find(session: WriteSession, attempted: Attempted) -> IdempotencyKey | None:
+def _find(session: ReadSession, attempted: Attempted) -> IdempotencyKey | None:
     query = select(IdempotencyKey).where(
         # Not "is not distinct from": that would use no index.
         IdempotencyKey.owner_id.is_(None)

@@ -1,22 +1,28 @@
 """/v1/jobs:validate: what a submission would do and need, or the problem that it would be answered with."""
 
+import time
 from dataclasses import asdict
 from typing import Any, Literal
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from ghosted_core.errors import HubUnavailableError
 from ghosted_core.spec import CatalogModel, HubModel, JobSpec
-from services import hub
-from services.dependencies import CurrentViewer, Tools
+from services.dependencies import CurrentViewer, HubToken, Tools
 from services.hub import HubConfig
 from services.jobs import service
 from services.jobs.foresight import Foreseen, Warned, foresee, warnings_of
 from services.jobs.schemas import Shown
 from services.jobs.submissions import JobSubmission
 from services.toolbox import Toolbox
+from services.uploads.references import pinned_uploads
 
+# An answer takes less than two seconds, whatever the Hub does: each of at most three waits for its list
+# of files, and what is then left for config.json.
+WITHIN_SECONDS = 1.9
+LIST_SECONDS = 0.6
+LEAST_SECONDS = 0.1
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
 
@@ -111,38 +117,55 @@ class ValidationRead(Shown):
     warnings: list[WarningRead]
 
 
-# No transaction is open while the Hub is asked.
 @router.post("/jobs:validate")
-def validate_job(submission: JobSubmission, viewer: CurrentViewer, tools: Tools) -> ValidationRead:
-    """Say what a submission would do and need, without doing it; or refuse it as submitting would."""
+def validate_job(
+    submission: JobSubmission, viewer: CurrentViewer, tools: Tools, hub_token: HubToken = None
+) -> ValidationRead:
+    """Say what a submission would do and need, without doing it; or refuse it as submitting would.
+
+    Where the Hub does not answer, a warning `hub_unavailable` says so: what can be said without it
+    is said, while submitting at that moment would be answered 503.
+    """
     new = service.checked(submission, viewer, tools)
+    # Closed again before the Hub is asked.
+    with tools.database.read() as session:
+        spec = pinned_uploads(session, new.spec, viewer.owner_id)
     warned: list[Warned] = []
-    known = _configuration(new.spec, tools, warned)
-    found = None if known is None else foresee(new.spec, known.config)
+    spec, known = _looked_up(spec, tools, hub_token, warned)
+    found = None if known is None else foresee(spec, known.config)
     if known is not None and found is None:
         detail = f"sizes of model type '{known.config.get('model_type')}' are not counted here"
         warned.append(Warned("sizes_unknown", detail, "model"))
     if found is not None:
-        warned += warnings_of(new.spec, found)
-    return _show(new.spec, new.deadline_seconds, found, known, warned)
+        warned += warnings_of(spec, found)
+    return _show(spec, new.deadline_seconds, found, known, warned)
 
 
-def _configuration(spec: JobSpec, tools: Toolbox, warned: list[Warned]) -> HubConfig | None:
-    """The raw configuration of the model; None, with a warning why, where it cannot be had now."""
+def _looked_up(
+    spec: JobSpec, tools: Toolbox, token: SecretStr | None, warned: list[Warned]
+) -> tuple[JobSpec, HubConfig | None]:
+    """`spec`, pinned if the Hub answers, with the raw configuration of its model.
+
+    The configuration is None, with a warning why, where it cannot be had now.
+    """
     if isinstance(spec.model, CatalogModel):
-        config = tools.catalog.configs.get(spec.model.alias)
-        if config is None:
-            warned.append(
-                Warned("sizes_unknown", "the catalog does not say how large this model is", "model")
-            )
-        return None if config is None else HubConfig(config, None)
-    if not isinstance(spec.model, HubModel):
-        return None
+        return spec, _of_catalog(spec.model, tools, warned)
+    began = time.monotonic()
     try:
-        return hub.read_config(spec.model, hub.hub_address())
+        spec = tools.hub.pinned(spec, token, timeout_seconds=LIST_SECONDS)
+        if isinstance(spec.model, HubModel):
+            left = max(WITHIN_SECONDS - (time.monotonic() - began), LEAST_SECONDS)
+            return spec, tools.hub.read(spec.model, token, patience_seconds=left / 1.5)
     except HubUnavailableError as error:
         warned.append(Warned(error.code, f"{error.message} Nothing is known of the model.", "model"))
-        return None
+    return spec, None
+
+
+def _of_catalog(model: CatalogModel, tools: Toolbox, warned: list[Warned]) -> HubConfig | None:
+    config = tools.catalog.configs.get(model.alias)
+    if config is None:
+        warned.append(Warned("sizes_unknown", "the catalog does not say how large this model is", "model"))
+    return None if config is None else HubConfig(config, None)
 
 
 def _show(

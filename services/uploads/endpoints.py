@@ -86,11 +86,9 @@ def get_upload(upload_id: UUID, session: ReadSession, viewer: CurrentViewer) -> 
 
 
 @router.post("/{upload_id}:complete")
-def complete_upload(
-    upload_id: UUID, session: WriteSession, viewer: CurrentViewer, tools: Tools
-) -> UploadRead:
+def complete_upload(upload_id: UUID, viewer: CurrentViewer, tools: Tools) -> UploadRead:
     """Check that the file has arrived and is text; then jobs may name it. Asking twice is fine."""
-    return UploadRead.of(service.complete(session, tools, viewer.owner_id, upload_id))
+    return UploadRead.of(service.complete(tools, viewer.owner_id, upload_id))
 
 
 @router.delete("/{upload_id:uuid}", status_code=204)

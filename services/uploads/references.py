@@ -11,8 +11,12 @@ from services.uploads import repository
 PARTS = ("calibration", "evaluation")
 
 
-def pinned_uploads(session: ReadSession, spec: JobSpec, owner_id: UUID | None) -> JobSpec:
+def pinned_uploads(
+    session: ReadSession, spec: JobSpec, owner_id: UUID | None, *, keep: bool = False
+) -> JobSpec:
     """`spec` with the checksum of every upload that it names.
+
+    With `keep`, which takes a transaction that may write, none of them is deleted before that ends.
 
     Raises:
         UploadNotFoundError: one is not there, or of another key.
@@ -24,13 +28,15 @@ def pinned_uploads(session: ReadSession, spec: JobSpec, owner_id: UUID | None) -
         inner = getattr(spec, part)
         named = None if inner is None else inner.dataset
         if isinstance(named, UploadText):
-            known = _pinned(session, named, owner_id, field=f"{part}.dataset")
+            known = _pinned(session, named, owner_id, field=f"{part}.dataset", keep=keep)
             changes[part] = inner.model_copy(update={"dataset": known})
     return spec.model_copy(update=changes) if changes else spec
 
 
-def _pinned(session: ReadSession, named: UploadText, owner_id: UUID | None, *, field: str) -> UploadText:
-    upload = repository.get(session, owner_id, named.id)
+def _pinned(
+    session: ReadSession, named: UploadText, owner_id: UUID | None, *, field: str, keep: bool
+) -> UploadText:
+    upload = repository.get(session, owner_id, named.id, keep=keep)
     if upload.sha256 is None:
         raise UploadNotCompleteError(f"the upload {named.id} was not completed", field=field)
     if named.sha256 not in {None, upload.sha256}:

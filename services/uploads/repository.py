@@ -50,14 +50,24 @@ def check_room(session: WriteSession, owner_id: UUID | None, most: int) -> None:
         )
 
 
-def get(session: ReadSession, owner_id: UUID | None, upload_id: UUID, *, lock: bool = False) -> Upload:
+def get(
+    session: ReadSession,
+    owner_id: UUID | None,
+    upload_id: UUID,
+    *,
+    lock: bool = False,
+    keep: bool = False,
+) -> Upload:
     """The upload, if it is one of this key, or of anyone where authentication is off, and not past its time.
+
+    With `lock` it is this transaction's alone; with `keep` others may read it, and none delete it.
 
     Raises:
         UploadNotFoundError: there is none.
     """
     query = select(Upload).where(Upload.id == upload_id, _seen_by(owner_id), Upload.expires_at > func.now())
-    upload = session.scalars(query.with_for_update() if lock else query).one_or_none()
+    locking = query.with_for_update(read=not lock) if lock or keep else query
+    upload = session.scalars(locking).one_or_none()
     if upload is None:
         raise UploadNotFoundError(f"no upload {upload_id}")
     return upload

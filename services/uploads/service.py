@@ -10,7 +10,7 @@ from services.db.sessions import WriteSession
 from services.errors import InvalidRequestError, UploadInUseError, UploadRefusedError
 from services.toolbox import Toolbox
 from services.uploads import repository
-from services.uploads.checking import TextFormat, check_text
+from services.uploads.checking import CheckedText, TextFormat, check_text
 
 # How long after its link an upload may still be completed.
 GRACE = timedelta(hours=1)
@@ -44,29 +44,38 @@ def begin(
     return repository.add(session, owner_id, kind, size_bytes, lasts=lasts)
 
 
-def complete(session: WriteSession, tools: Toolbox, owner_id: UUID | None, upload_id: UUID) -> Upload:
+def complete(tools: Toolbox, owner_id: UUID | None, upload_id: UUID) -> Upload:
     """The upload has arrived, is text of its kind, and jobs may name it. Asking twice is fine.
 
     Raises:
         UploadNotFoundError: there is none of this key.
         UploadRefusedError: nothing arrived, or not what was announced.
     """
-    upload = repository.get(session, owner_id, upload_id, lock=True)
+    with tools.database.read() as session:
+        upload = repository.get(session, owner_id, upload_id)
     if upload.completed_at is not None:
         return upload
+    # No transaction is open while the whole object is read.
+    found = _checked(upload, tools)
+    with tools.database.write() as session:
+        upload = repository.get(session, owner_id, upload_id, lock=True)
+        if upload.completed_at is None:
+            repository.complete(session, upload, found, lasts=timedelta(days=tools.settings.upload_days))
+        return upload
+
+
+def _checked(upload: Upload, tools: Toolbox) -> CheckedText:
     key = object_key(upload)
     arrived = tools.store.size(key)
     if arrived != upload.size_bytes:
         raise UploadRefusedError(
             f"{arrived or 0} bytes arrived, {upload.size_bytes} were announced", field="upload"
         )
-    found = check_text(
+    return check_text(
         tools.store.read(key),
         TextFormat(upload.format),
         max_line_bytes=tools.settings.upload_max_line_bytes,
     )
-    repository.complete(session, upload, found, lasts=timedelta(days=tools.settings.upload_days))
-    return upload
 
 
 def delete(session: WriteSession, store: ArtifactStore, owner_id: UUID | None, upload_id: UUID) -> None:

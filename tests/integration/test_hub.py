@@ -4,12 +4,14 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from ghosted_core.catalog import Catalog
 from ghosted_core.checkpoint.hub import HubClient
+from ghosted_core.checkpoint.hub_faults import translated
 from ghosted_core.checkpoint.source import ModelSource, resolve
 from ghosted_core.errors import (
     CorruptModelError,
@@ -150,6 +152,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from ghosted_core.catalog import Catalog
+from ghosted_core.checkpoint.hub_faults import translated
 from ghosted_core.checkpoint.source import resolve
 from ghosted_core.errors import GhostedError
 from ghosted_core.spec import HubModel
@@ -211,6 +214,18 @@ def test_the_cache_gives_gated_files_to_nobody_else(tmp_path: Path) -> None:
         for token in (None, "hf_of_another_user"):
             with pytest.raises(GatedModelError):
                 fetch(hub, tmp_path, token=token)
+
+
+def test_a_hub_that_hangs_on_a_gated_model_is_given_up(tmp_path: Path) -> None:
+    """Whether the token may read is asked with the client's patience, not for ever."""
+    repository = Repository(tiny_files(), gated_files=True, silent_seconds=1.5)
+    reference = HubModel(id="owner/name")
+    with running_hub({"owner/name": repository}) as hub:
+        client = HubClient(tmp_path, token=SECRET, endpoint=hub.endpoint, timeout_seconds=0.2)
+        began = time.monotonic()
+        with pytest.raises(HubUnavailableError), translated(reference):
+            client.listing(reference)
+        assert time.monotonic() - began < 1
 
 
 def test_a_source_is_a_value(tmp_path: Path) -> None:

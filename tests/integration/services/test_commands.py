@@ -150,6 +150,15 @@ def test_a_submission_can_be_repeated(run: Run, client: Client) -> None:
     assert len(client.list().items) == 1
 
 
+def test_a_submission_with_a_file_cannot_be_repeated(run: Run, server: Server, tmp_path: Path) -> None:
+    """Each upload is another one, so a key with a file is refused, with advice, and nothing is sent."""
+    file = tmp_path / "corpus.txt"
+    file.write_text("The fox.\n")
+    options = ("--layers", "2", "--calibration", str(file), "--idempotency-key", "mine", "--json")
+    refused = json.loads(run("submit", "owner/tiny", *options, code=10))["error"]
+    assert (refused["code"], "Leave the key out" in str(refused)) == ("invalid_spec", True)
+
+
 @pytest.mark.parametrize("option", ["--validate", "--dry-run"])
 def test_a_dry_run_submits_nothing(run: Run, client: Client, option: str) -> None:
     """It says what the service would do, in both forms, and refuses what submitting would refuse."""
@@ -184,6 +193,7 @@ def test_a_hub_token_comes_from_the_environment_only(run: Run, monkeypatch: pyte
     run(*options)
     # This service has nothing to seal tokens with, and says so.
     assert "Hub tokens" in run.errors(*options, "--hub-token", code=10)
+    assert "Hub tokens" in run.errors(*options, "--hub-token", "--validate", code=10)
     monkeypatch.delenv("HF_TOKEN")
     assert "HF_TOKEN" in run.errors(*options, "--hub-token", code=10)
 

@@ -1,6 +1,7 @@
 """Hub models are pinned to a commit when they are submitted; a double of the Hub answers the real client."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from uuid import UUID
 import huggingface_hub.constants
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import text
 
 from ghosted_core.errors import HubUnavailableError
 from ghosted_core.spec import JobSpec
@@ -62,6 +64,11 @@ def submit(server: Server, token: str | None = None, **changes: Any) -> Any:
     return server.request("POST", "/v1/jobs", json={**BODY, **changes}, headers=headers)
 
 
+def validated(server: Server, token: str | None = None, **changes: Any) -> Any:
+    headers = {} if token is None else {"X-Hub-Token": token}
+    return server.request("POST", "/v1/jobs:validate", json={**BODY, **changes}, headers=headers)
+
+
 @pytest.mark.parametrize("model", ["owner/tiny", "owner/tiny@v1", f"owner/tiny@{COMMIT}"])
 def test_a_revision_becomes_its_commit(ask: Ask, model: str) -> None:
     """Branch, tag and commit are stored as the commit that they name at that moment."""
@@ -108,6 +115,12 @@ def test_each_refusal_is_a_problem_of_its_own(
     assert ("retry-after" in response.headers) == (status == 503)
     assert hub.endpoint not in response.text
     assert server.request("GET", "/v1/jobs").json()["items"] == []
+    validation = validated(server)
+    if status == 422:
+        assert validation.json() == response.json()
+    else:
+        # What is known without the Hub is told; a job could not be made now.
+        assert [one["code"] for one in validation.json()["warnings"]] == [code]
 
 
 def test_no_hub_at_all_is_said(settings: Settings, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +149,38 @@ def test_a_token_opens_a_gated_model(ask: Ask) -> None:
     server, hub = ask({"owner/tiny": Repository(FILES, gated_files=True)})
     assert submit(server, token=ENTITLED.removeprefix("Bearer ")).status_code == 202
     assert {said for _, _, said in hub.requests} == {ENTITLED}
+
+
+def test_a_validation_is_of_what_a_submission_would_make(ask: Ask) -> None:
+    """With the user's token, which opens a gated model, both have the same spec at the same commit."""
+    server, _ = ask({"owner/tiny": Repository(FILES, commit=COMMIT, gated_files=True)})
+    token = ENTITLED.removeprefix("Bearer ")
+    validation, submission = validated(server, token).json(), submit(server, token).json()
+    assert validation["spec"]["model"]["revision"] == COMMIT
+    assert validation["spec_digest"] == submission["spec_digest"]
+    assert (validation["warnings"], validation["model"]["layer_count"]) == ([], 30)
+
+
+def test_no_transaction_waits_for_the_hub(ask: Ask, database: Database) -> None:
+    """While the Hub thinks, a submission holds no connection and no lock of the database."""
+    server, hub = ask({"owner/tiny": Repository(FILES, gated_files=True, silent_seconds=1)})
+    headers = {"X-Hub-Token": ENTITLED.removeprefix("Bearer "), "Idempotency-Key": "k"}
+    answers: list[int] = []
+
+    def send() -> None:
+        answers.append(server.request("POST", "/v1/jobs", json=BODY, headers=headers).status_code)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    while not any(path.endswith("/auth-check") for _, path, _ in hub.requests):
+        time.sleep(0.01)
+    with database.read() as session:
+        open_ones = session.scalar(
+            text("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'")
+        )
+    waits = sending.is_alive()
+    sending.join()
+    assert (open_ones, waits, answers) == (0, True, [202])
 
 
 def test_without_a_token_none_is_sent(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,6 +275,20 @@ def test_a_clone_needs_no_body(server: Server) -> None:
     assert first.json()["id"] == again.json()["id"] != clone.json()["id"]
 
 
+def test_a_clone_is_answered_again_without_its_original(
+    server: Server, database: Database, store: ArtifactStore
+) -> None:
+    """A repeated request gets its answer, whatever became of the job that was cloned."""
+    job_id = made(server)["id"]
+    finish(database, store, UUID(job_id))
+    path = f"/v1/jobs/{job_id}/retry"
+    first = keyed(server, "k", path)
+    assert server.request("DELETE", f"/v1/jobs/{job_id}").status_code == 204
+    again = keyed(server, "k", path)
+    assert (again.status_code, again.headers["idempotent-replayed"]) == (202, "true")
+    assert again.content == first.content
+
+
 def test_a_deleted_job_leaves_nothing(server: Server, database: Database, store: ArtifactStore) -> None:
     """Row, events, artifact and objects go; a clone of it stays."""
     job_id = made(server)["id"]

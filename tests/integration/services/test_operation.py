@@ -1,15 +1,19 @@
 """What operators see: ids on requests, figures, traces."""
 
+import asyncio
 import json
 import logging
 import re
+import threading
 from typing import Any
 from uuid import uuid4
 
 import httpx2
 import pytest
+from anyio import to_thread
 from prometheus_client.parser import text_string_to_metric_families
 
+from services.app import create_app
 from services.auth.repository import create_key
 from services.auth.scopes import Scope
 from services.config import Settings
@@ -40,6 +44,25 @@ def test_a_request_has_an_id(server: Server) -> None:
     found = [answer.headers["x-request-id"] for answer in answers]
     assert all(HEX.fullmatch(one) for one in found)
     assert len(set(found)) == len(found)
+
+
+def test_the_process_lives_while_all_its_threads_wait(settings: Settings) -> None:
+    """A probe is answered when every thread waits for a Hub or a database."""
+    release = threading.Event()
+
+    async def probed() -> httpx2.Response:
+        to_thread.current_default_thread_limiter().total_tokens = 1
+        waiting = asyncio.create_task(to_thread.run_sync(release.wait))
+        await asyncio.sleep(0)
+        transport = httpx2.ASGITransport(create_app(settings))
+        try:
+            async with httpx2.AsyncClient(transport=transport, base_url="http://here") as http:
+                return await asyncio.wait_for(http.get("/healthz"), 5)
+        finally:
+            release.set()
+            await waiting
+
+    assert asyncio.run(probed()).json() == {"status": "ok"}
 
 
 def test_an_id_that_was_given_comes_back(server: Server) -> None:

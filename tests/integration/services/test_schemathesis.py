@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from services.artifacts.storage import ArtifactStore
+from services.auth.repository import create_key
+from services.auth.scopes import ALL_SCOPES
 from services.db.sessions import Database
 from services.jobs import attempts
 from services.jobs.failures import Failure
@@ -19,6 +21,13 @@ SETTINGS = Path(__file__).with_name("schemathesis.toml")
 PROGRAM = Path(sysconfig.get_path("scripts")) / "schemathesis"
 LIMIT_SECONDS = 900
 EXCLUDED = 1
+
+
+@pytest.fixture
+def server(base_url: str, database: Database) -> Server:
+    """The API with a key of every scope, so that no operation is described only by its refusal."""
+    with database.write() as session:
+        return Server(base_url, create_key(session, "tests", scopes=ALL_SCOPES))
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import httpx2
+import pytest
 
 from services.db.sessions import Database
-from services.jobs import attempts
+from services.jobs import attempts, feed
 from services.jobs.attempts import Fence
 from services.jobs.feed import Feed, Seen, looking_at
 from services.jobs.stream import Watching, _start
@@ -159,6 +160,25 @@ def test_a_thousand_watchers_are_one_poller(database: Database) -> None:
     assert all(len(one) == 2 for one in received)
     assert set(looks) == {1}
     assert len(looks) <= taken / 0.2 + 1
+
+
+def test_no_fault_ends_the_poller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a look fails of, the next one is made, and who watches goes on."""
+    monkeypatch.setattr(feed, "FAULT_SECONDS", 0.01)
+    faults: list[Exception] = [TypeError("a fault of ours"), OSError("one of the machine")]
+    seen = Seen(None)
+
+    def look(known: Mapping[UUID, int]) -> Mapping[UUID, Seen]:
+        if faults:
+            raise faults.pop()
+        return dict.fromkeys(known, seen)
+
+    async def watched() -> Seen | None:
+        async with Feed(look, look_seconds=0.01).watch(uuid4(), 0) as channel:
+            await asyncio.wait_for(channel.changed.wait(), 5)
+            return channel.seen
+
+    assert asyncio.run(watched()) is seen
 
 
 def test_silence_is_filled_with_pings(database: Database) -> None:

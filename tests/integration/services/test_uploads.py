@@ -1,21 +1,28 @@
 """A text of one's own, from the first request to the job that names it."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
 from sqlalchemy import func, select, update
+from sqlalchemy.exc import OperationalError
 
+from ghosted_core.errors import GhostedError
+from ghosted_core.spec import JobSpec
 from services.artifacts.storage import ArtifactStore
 from services.auth.repository import create_key
 from services.config import Settings
 from services.db.models import Job, Upload
 from services.db.sessions import Database
 from services.jobs.rows import seconds
+from services.uploads import service
+from services.uploads.references import pinned_uploads
 from services.uploads.repository import LINK_LASTS
 from services.uploads.retention import expire_uploads
 from tests.integration.services.conftest import serve
@@ -193,6 +200,59 @@ def test_a_checksum_that_was_given_must_be_right(server: Server) -> None:
         named = {"kind": "upload", "id": upload_id, "sha256": checksum}
         response = server.submit({**BODY, "calibration": {"dataset": named}})
         assert response.status_code == status
+
+
+def test_an_upload_stays_until_the_job_that_names_it_is_there(server: Server, database: Database) -> None:
+    """Between the look at an upload and the commit of its job nobody can delete it."""
+    upload_id = UUID(uploaded(server))
+    spec = JobSpec.model_validate(job_on(str(upload_id)))
+    deleting = select(Upload.id).where(Upload.id == upload_id).with_for_update(nowait=True)
+    with database.write() as submitting, database.write() as other:
+        pinned_uploads(submitting, spec, None, keep=True)
+        with pytest.raises(OperationalError), other.begin_nested():
+            other.scalar(deleting)
+
+
+@dataclass
+class Watched:
+    """The object store, with something that is done while an object is read."""
+
+    store: ArtifactStore
+    meanwhile: Callable[[], None]
+
+    def size(self, key: str) -> int | None:
+        return self.store.size(key)
+
+    def read(self, key: str) -> Iterator[bytes]:
+        self.meanwhile()
+        yield from self.store.read(key)
+
+
+def test_reading_an_upload_holds_no_lock(
+    settings: Settings, server: Server, database: Database, store: ArtifactStore
+) -> None:
+    """While the whole object is checked its row is free: the upload can be deleted, and then is gone."""
+    begun = begin(server)
+    send(begun)
+    path = f"/v1/uploads/{begun['id']}"
+    deleted: list[int] = []
+    watched = Watched(store, lambda: deleted.append(server.request("DELETE", path).status_code))
+    tools: Any = SimpleNamespace(database=database, store=watched, settings=settings)
+    # Either the store misses the object or, if its bytes were on their way, the database the row.
+    with pytest.raises(GhostedError):
+        service.complete(tools, None, UUID(begun["id"]))
+    assert deleted == [204]
+
+
+def test_a_validation_looks_for_uploads(server: Server, other: Server) -> None:
+    """A foreign one, an unfinished one and a good one are answered as a submission is."""
+    good, unfinished = uploaded(server), begin(server)["id"]
+    for who, named in ((other, good), (server, str(uuid4())), (server, unfinished)):
+        refused = who.request("POST", "/v1/jobs:validate", json=job_on(named))
+        assert refused.status_code in {404, 422}
+        assert refused.json() == who.submit(job_on(named)).json()
+    found = server.request("POST", "/v1/jobs:validate", json=job_on(good)).json()
+    assert found["spec_digest"] == server.submit(job_on(good)).json()["spec_digest"]
 
 
 def test_uploads_of_a_key_are_limited(settings: Settings, server: Server, other: Server) -> None:

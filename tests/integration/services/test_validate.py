@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants
 import pytest
 from sqlalchemy import select
 
@@ -16,12 +17,19 @@ from ghosted_cli.working import working
 from ghosted_core.preview import preview
 from ghosted_core.spec import JobSpec
 from ghosted_core.workplace import Workplace
+from services.config import Settings
 from services.db.models import Job
 from services.db.sessions import Database
+from tests.integration.services.conftest import serve
 from tests.integration.services.helpers import Server
 
 SMALL = "smollm2-135m-instruct"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+FILES = [{"rfilename": name, "size": 1} for name in ("config.json", "model.safetensors")]
+LISTING = json.dumps(
+    {"id": "owner/tiny", "sha": COMMIT, "siblings": FILES, "tags": [], "gated": False}
+).encode()
 
 
 @dataclass
@@ -42,12 +50,13 @@ def hub(monkeypatch: pytest.MonkeyPatch, tiny_folder: Path) -> Iterator[Hub]:
         def do_GET(self) -> None:
             made.asked.append(self.path)
             time.sleep(made.pause_seconds)
+            content = LISTING if self.path.startswith("/api/") else made.content
             self.send_response(made.status)
             for name, value in {"X-Repo-Commit": COMMIT, **made.headers}.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(made.content)))
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(made.content)
+            self.wfile.write(content)
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -57,11 +66,20 @@ def hub(monkeypatch: pytest.MonkeyPatch, tiny_folder: Path) -> Iterator[Hub]:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     monkeypatch.setenv("HF_ENDPOINT", made.url)
+    # What HF_ENDPOINT sets when a process starts.
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", made.url)
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     yield made
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture
+def server(server: Server, settings: Settings) -> Iterator[Server]:
+    """An API that asks the Hub."""
+    with serve(settings.model_copy(update={"resolve_models": True})) as url:
+        yield Server(url, server.key)
 
 
 def validated(server: Server, **body: Any) -> Any:
@@ -118,7 +136,7 @@ def test_what_needs_a_look_names_its_candidates(server: Server, hub: Hub) -> Non
     answer = validated(server, **small(2, strategy="streamline")).json()
     assert (answer["removed"], answer["kept"]) == (None, None)
     assert answer["candidates"] == {"kind": "runs", "choices": [1, 2, 3, 4]}
-    assert hub.asked == ["/owner/tiny/resolve/main/config.json"]
+    assert hub.asked[1:] == [f"/owner/tiny/resolve/{COMMIT}/config.json"]
 
 
 @pytest.mark.parametrize(
@@ -194,8 +212,10 @@ def test_a_hub_that_does_not_answer_costs_no_more_than_two_seconds(
         hub.pause_seconds = 2.5
     elif fault == "down":
         monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     elif fault == "off":
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     else:
         hub.status = 503
     began = time.monotonic()
@@ -219,3 +239,10 @@ def test_what_was_hardly_meant_is_warned_of(server: Server, hub: Hub) -> None:
     body = small(None, strategy={"name": "explicit", "indices": [0, 2, 4, 5]}, calibration=calibration)
     warned = [one["code"] for one in validated(server, **body).json()["warnings"]]
     assert warned == ["many_layers", "outer_layer", "outer_layer", "few_tokens"]
+
+
+def test_an_api_that_asks_nobody_asks_nobody(base_url: str, server: Server, hub: Hub) -> None:
+    """With GHOSTED_RESOLVE_MODELS off, validating does not ask the Hub either, and says so."""
+    answer = validated(Server(base_url, server.key), **small()).json()
+    assert hub.asked == []
+    assert [one["code"] for one in answer["warnings"]] == ["hub_unavailable"]

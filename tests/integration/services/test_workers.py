@@ -8,6 +8,8 @@ import pytest
 from sqlalchemy import text, update
 
 from ghosted_core.spec import JobSpec
+from services.auth.repository import create_key
+from services.auth.scopes import ALL_SCOPES
 from services.config import Settings
 from services.db.models import OutboxMessage, Worker
 from services.db.sessions import Database
@@ -21,6 +23,7 @@ from services.workers.classes import parse_classes
 from services.workers.needs import Needs, catalog_needs
 from services.workers.repository import Beat, Device, list_workers, record_beat, remove
 from tests.integration.services.helpers import SPEC, Server, claim, read
+from tests.integration.services.test_api import problem
 from worker.admission import look_at
 from worker.place import Room
 
@@ -57,6 +60,13 @@ def silent(database: Database, worker: str, by_seconds: float) -> None:
         )
 
 
+@pytest.fixture
+def operator(database: Database, server: Server) -> Server:
+    """The API with a key that has every scope."""
+    with database.write() as session:
+        return replace(server, key=create_key(session, "operator", scopes=ALL_SCOPES))
+
+
 def submit(database: Database, needs: Needs, owner: UUID | None = None) -> UUID:
     """A queued job that needs so much."""
     with database.write() as session:
@@ -73,10 +83,10 @@ def shown(server: Server) -> list[dict[str, Any]]:
     return items
 
 
-def test_a_worker_is_listed_as_it_is(database: Database, server: Server) -> None:
+def test_a_worker_is_listed_as_it_is(database: Database, operator: Server) -> None:
     """The list says who a worker is, what it has, that it lives, and that it waits."""
     beat(database)
-    (item,) = shown(server)
+    (item,) = shown(operator)
     said = {**item, "started_at": None, "last_seen_at": None}
     device = {"kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 140 * GIB}
     plain = {name: getattr(BEAT, name) for name in Beat.__match_args__ if name != "devices"}
@@ -89,6 +99,11 @@ def test_without_a_key_nothing_is_listed(database: Database, server: Server) -> 
     """Who the workers are is for those who have a key."""
     beat(database)
     assert replace(server, key="wrong").request("GET", "/v1/workers").status_code == 401
+
+
+def test_the_usual_scopes_do_not_list_workers(server: Server) -> None:
+    """Workers belong to nobody: seeing them takes the scope admin, as the description of scopes says."""
+    problem(server.request("GET", "/v1/workers"), 403, "scope_missing")
 
 
 def test_later_beats_change_the_same_row(database: Database, settings: Settings) -> None:
@@ -104,7 +119,9 @@ def test_later_beats_change_the_same_row(database: Database, settings: Settings)
     assert after.worker.started_at == before.worker.started_at
 
 
-def test_workers_that_are_gone_are_forgotten(database: Database, settings: Settings, server: Server) -> None:
+def test_workers_that_are_gone_are_forgotten(
+    database: Database, settings: Settings, operator: Server
+) -> None:
     """A silent worker is shown as not live for a while, then not at all; one that says so goes at once."""
     for name in ("lives:1:a", "silent:1:b", "left:1:c"):
         beat(database, id=name)
@@ -112,23 +129,23 @@ def test_workers_that_are_gone_are_forgotten(database: Database, settings: Setti
     with database.write() as session:
         remove(session, "left:1:c")
         assert sweep_workers(session, settings) == 0
-    assert {item["id"]: item["live"] for item in shown(server)} == {"lives:1:a": True, "silent:1:b": False}
+    assert {item["id"]: item["live"] for item in shown(operator)} == {"lives:1:a": True, "silent:1:b": False}
     silent(database, "silent:1:b", settings.worker_keep_seconds)
     with database.write() as session:
         assert sweep_workers(session, settings) == 1
-    assert [item["id"] for item in shown(server)] == ["lives:1:a"]
+    assert [item["id"] for item in shown(operator)] == ["lives:1:a"]
 
 
-def test_what_a_worker_runs(database: Database, server: Server) -> None:
+def test_what_a_worker_runs(database: Database, operator: Server) -> None:
     """A worker with a job is busy; which job it is, only its owner is told."""
     beat(database, id="tester")
-    own = UUID(server.submit({"model": "owner/tiny", "layers": 2}).json()["id"])
+    own = UUID(operator.submit({"model": "owner/tiny", "layers": 2}).json()["id"])
     claim(database, own)
-    (item,) = shown(server)
+    (item,) = shown(operator)
     assert (item["busy"], item["running"]) == (True, {"job_id": str(own), "attempt": 1})
     with database.write() as session:
         session.execute(text("UPDATE jobs SET owner_id = NULL"))
-    (item,) = shown(server)
+    (item,) = shown(operator)
     assert (item["busy"], item["running"]) == (True, None)
 
 
