@@ -43,6 +43,30 @@ def end_expired_attempts(session: WriteSession, policy: RetryPolicy, *, limit: i
     return [_end(session, job, policy) for job in session.scalars(query).all()]
 
 
+def end_unheard_cancellations(
+    session: WriteSession,
+    policy: RetryPolicy,
+    *,
+    lease_seconds: float,
+    silent_seconds: float,
+    limit: int = 100,
+) -> list[Ended]:
+    """At most `limit` running jobs that are to be cancelled have ended: their workers say nothing.
+
+    A worker that renewed leases of `lease_seconds` has been silent for `silent_seconds`. The user does
+    not wait for the lease to run out; if the worker is only slow, the fence keeps out what it says late.
+    """
+    silent = Job.lease_expires_at < func.now() + seconds(lease_seconds - silent_seconds)
+    query = (
+        select(Job)
+        .where(Job.state == JobState.RUNNING, Job.cancel_requested_at.is_not(None), silent)
+        .order_by(Job.lease_expires_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    return [_end(session, job, policy) for job in session.scalars(query).all()]
+
+
 def _end(session: WriteSession, job: Job, policy: RetryPolicy) -> Ended:
     if job.lease_token is None:
         raise WorkerLostError(f"job {job.id} runs without a lease")

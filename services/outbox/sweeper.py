@@ -17,6 +17,8 @@ from services.uploads.retention import expire_uploads
 from services.workers import repository as workers
 
 DAY_SECONDS = 86400.0
+# A worker that missed its beat by this much obeys no cancellation either.
+SILENT_BEATS = 1.6
 # Of so many sweeps one does what takes long and is in no hurry.
 RARELY = 60
 
@@ -68,7 +70,15 @@ def deletions(
 def sweep_jobs(session: WriteSession, settings: Settings) -> Sweep:
     """Lost jobs wait again or have ended, lost wake-ups are to be sent again."""
     policy = RetryPolicy(settings.max_attempts, settings.retry_delay_seconds)
-    ended = sweeping.end_expired_attempts(session, policy)
+    ended = [
+        *sweeping.end_unheard_cancellations(
+            session,
+            policy,
+            lease_seconds=settings.lease_seconds,
+            silent_seconds=SILENT_BEATS * settings.heartbeat_seconds,
+        ),
+        *sweeping.end_expired_attempts(session, policy),
+    ]
     for one in ended:
         logger.warning("attempt %d of job %s lost its worker; now %s", one.attempt, one.job_id, one.state)
     unsent = sweeping.republish_unclaimed(session, after_seconds=settings.republish_seconds)

@@ -14,10 +14,12 @@ import pytest
 from services.jobs.states import JobState
 from tests.faults.jobs import Jobs, stand_in
 from tests.faults.processes import Processes, descendants, parent, send
+from tests.faults.supervised import cancel, seconds_to_end
 
 Figure = Callable[[str, object], None]
 LIMIT_BYTES = 600 << 20
 NOTICED_SECONDS = 60
+CANCELLED_SECONDS = 15
 # Moves itself into the group named first, then becomes the program.
 ENTER = "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); os.execv(sys.argv[2], sys.argv[2:])"
 
@@ -70,6 +72,23 @@ def test_killed_supervisor_worker_and_runner(processes: Processes, jobs: Jobs, f
     assert max(noticed) < NOTICED_SECONDS
     for name, seconds in zip(("supervisor", "whole worker", "runner"), noticed, strict=False):
         figure(f"seconds to notice the killed {name}", seconds)
+
+
+def test_cancelled_job_of_a_killed_worker(processes: Processes, jobs: Jobs, figure: Figure) -> None:
+    """A job whose worker is gone with all it started is cancelled within 15 s, not when its lease runs out.
+
+    Production values.
+    """
+    processes.relay()
+    worker = processes.worker()
+    job_id = jobs.submit(stand_in("wait600"))
+    begun(processes, jobs, job_id, "wait600", 1)
+    worker.kill_tree()
+    cancel(jobs.database, job_id)
+    ended = jobs.wait_ended(job_id)
+    assert ended.state == JobState.CANCELLED
+    assert seconds_to_end(ended) < CANCELLED_SECONDS
+    figure("seconds to cancel", seconds_to_end(ended))
 
 
 @pytest.fixture

@@ -247,6 +247,32 @@ def test_a_lost_job_whose_user_wants_an_end_is_cancelled(database: Database) -> 
     assert read(database, fence.job_id).state == JobState.CANCELLED
 
 
+@pytest.mark.parametrize(("silent_seconds", "state"), [(8, JobState.CANCELLED), (12, JobState.RUNNING)])
+def test_nobody_waits_for_the_lease_of_a_silent_worker_to_cancel(
+    database: Database, silent_seconds: float, state: JobState
+) -> None:
+    """Ten seconds without a beat end a job that is to be cancelled, if that is more than is allowed."""
+    fence = running(database, lease_seconds=20)
+    with database.write() as session:
+        repository.request_cancel(session, EVERYONE, fence.job_id)
+        end_unheard(session, silent_seconds)
+    assert read(database, fence.job_id).state == state
+
+
+def test_a_silent_worker_keeps_a_job_that_nobody_cancels(database: Database) -> None:
+    """For the length of its lease."""
+    fence = running(database, lease_seconds=20)
+    with database.write() as session:
+        end_unheard(session, silent_seconds=8)
+    assert read(database, fence.job_id).state == JobState.RUNNING
+
+
+def end_unheard(session: WriteSession, silent_seconds: float) -> None:
+    sweeping.end_unheard_cancellations(
+        session, RetryPolicy(), lease_seconds=30, silent_seconds=silent_seconds
+    )
+
+
 def test_a_read_session_cannot_write(database: Database) -> None:
     """PostgreSQL itself refuses to write in a read session."""
     fence = running(database)
