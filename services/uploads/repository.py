@@ -85,7 +85,8 @@ def complete(session: WriteSession, upload: Upload, found: CheckedText, *, lasts
 
 def end(session: WriteSession, upload: Upload) -> None:
     """The upload's time is over: nobody finds it any more but the sweeper."""
-    upload.expires_at = func.now()
+    # Not now: a transaction that began before this one, and waited for it, would still find the upload.
+    upload.expires_at = upload.created_at
     session.flush()
 
 
