@@ -157,7 +157,8 @@ def _on_http(request: Request, error: Exception) -> ProblemResponse:
 def _methods_at(app: FastAPI, path: str) -> list[str]:
     found = {"GET"} if path == app.openapi_url else set()
     for template, operations in app.openapi()["paths"].items():
-        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path):
+        # A colon begins the name of an action: it is no part of an id.
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/:]+", template), path):
             found |= {method.upper() for method in operations}
     return sorted(found)
 
