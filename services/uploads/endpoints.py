@@ -79,7 +79,8 @@ def begin_upload(
 
 
 # The converter keeps GET /v1/uploads/ID:complete from being taken for an upload of that id.
-@router.get("/{upload_id}")
+# Only ids: with more behind them they are other addresses.
+@router.get("/{upload_id:uuid}")
 def get_upload(upload_id: UUID, session: ReadSession, viewer: CurrentViewer) -> UploadRead:
     """One upload."""
     return UploadRead.of(repository.get(session, viewer.owner_id, upload_id))
@@ -91,7 +92,7 @@ def complete_upload(upload_id: UUID, viewer: CurrentViewer, tools: Tools) -> Upl
     return UploadRead.of(service.complete(tools, viewer.owner_id, upload_id))
 
 
-@router.delete("/{upload_id}", status_code=204)
+@router.delete("/{upload_id:uuid}", status_code=204)
 def delete_upload(upload_id: UUID, session: WriteSession, viewer: CurrentViewer, tools: Tools) -> None:
     """Delete an upload that no waiting or running job names."""
     service.delete(session, tools.store, viewer.owner_id, upload_id)
