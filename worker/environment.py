@@ -5,25 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import worker
+from ghosted_core.environment import COMPUTING
 from services.config import StoreSettings
 
 # By name, not by exclusion: a credential that nobody thought of stays out.
-ALLOWED = frozenset(
+ALLOWED = COMPUTING | frozenset(
     {
-        "PATH",
-        "LD_LIBRARY_PATH",
-        "LANG",
-        "LC_ALL",
-        "LC_CTYPE",
-        "TZ",
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "CUDA_VISIBLE_DEVICES",
-        "CUDA_DEVICE_ORDER",
-        "NVIDIA_VISIBLE_DEVICES",
-        "NVIDIA_DRIVER_CAPABILITIES",
-        "PYTORCH_CUDA_ALLOC_CONF",
-        "PYTORCH_ALLOC_CONF",
         "HTTP_PROXY",
         "HTTPS_PROXY",
         "NO_PROXY",

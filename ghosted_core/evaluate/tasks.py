@@ -13,6 +13,7 @@ from typing import IO
 from pydantic import ValidationError
 
 import ghosted_core
+from ghosted_core.environment import COMPUTING
 from ghosted_core.errors import (
     GhostedError,
     HarnessError,
@@ -38,25 +39,6 @@ LAST_WORDS_BYTES = 2000
 FAULTS: Mapping[str, type[GhostedError]] = {
     error.code: error for error in (UnknownTaskError, TaskDataError, HarnessMissingError)
 }
-# By name, not by exclusion: a credential that nobody thought of stays out.
-KEPT = frozenset(
-    {
-        "PATH",
-        "LD_LIBRARY_PATH",
-        "LANG",
-        "LC_ALL",
-        "LC_CTYPE",
-        "TZ",
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "CUDA_VISIBLE_DEVICES",
-        "CUDA_DEVICE_ORDER",
-        "NVIDIA_VISIBLE_DEVICES",
-        "NVIDIA_DRIVER_CAPABILITIES",
-        "PYTORCH_CUDA_ALLOC_CONF",
-        "PYTORCH_ALLOC_CONF",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -135,7 +117,7 @@ def _process(folder: Path, log: IO[bytes]) -> Iterator["subprocess.Popen[bytes]"
 
 def task_environment(outer: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The variables of the harness's process: offline, without credentials, its traces below `folder`."""
-    kept = {name: value for name, value in outer.items() if name in KEPT}
+    kept = {name: value for name, value in outer.items() if name in COMPUTING}
     home = folder / "home"
     own = {
         "HOME": home,

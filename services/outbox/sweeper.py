@@ -96,8 +96,7 @@ def sweep_workers(session: WriteSession, settings: Settings) -> int:
 def sweep_objects(database: Database, store: ArtifactStore, settings: Settings) -> int:
     """Objects of dead attempts and of expired artifacts are deleted; returns how many.
 
-    Raises:
-        StorageUnavailableError: the store does not answer; the rest waits for the next sweep.
+    What the store refuses, or leaves no time for, waits for the next sweep.
     """
     # An attempt that lost its lease may upload a little longer before it learns so.
     grace = 4.0 * settings.lease_seconds
