@@ -255,6 +255,8 @@ def long_spec(tiny_folder: Path, text_file: Path) -> JobSpec:
     return JobSpec.model_validate(
         {
             "model": {"kind": "local", "path": str(tiny_folder)},
+            # Looks at the text once a layer and once more for each that goes.
+            "strategy": "sleb",
             "layers": 2,
             "calibration": {
                 "dataset": text,

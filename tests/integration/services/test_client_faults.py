@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
@@ -131,10 +132,14 @@ def test_the_hub_token_goes_with_the_submission_only(client: Client, front: Fron
     assert tokens == {"POST": "hf_no_ones", "GET": None}
 
 
-def finish_later(database: Database, job_id: UUID) -> threading.Thread:
-    """Work that records twenty events and ends the job."""
+def finish_later(
+    database: Database, job_id: UUID, ready: Callable[[], object] = lambda: True
+) -> threading.Thread:
+    """Work that, once `ready` says so, records twenty events and ends the job."""
 
     def work() -> None:
+        while not ready():
+            time.sleep(0.02)
         fence = claim(database, job_id).fence
         for index in range(20):
             with database.write() as session:
@@ -158,7 +163,7 @@ def test_a_stream_that_breaks_is_taken_up_again(client: Client, front: Front, da
     front.fits = lambda request: request.path.endswith(STREAM)
     # In the middle of a message, wherever that is.
     front.faults = [Cut(1500), Cut(2500)]
-    worker = finish_later(database, job.id)
+    worker = finish_later(database, job.id, lambda: front.of("GET", STREAM))
     assert numbers(client.watch(job.id, timeout_seconds=60)) == list(range(1, 24))
     worker.join()
     resumed = [int(one.headers["last-event-id"]) for one in front.of("GET", STREAM)]
