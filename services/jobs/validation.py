@@ -8,13 +8,14 @@ from fastapi import APIRouter
 from pydantic import Field, SecretStr
 
 from ghosted_core.errors import HubUnavailableError
-from ghosted_core.spec import CatalogModel, HubModel, JobSpec
+from ghosted_core.spec import CatalogModel, JobSpec
 from services.dependencies import CurrentViewer, HubToken, Tools
 from services.hub import HubConfig
 from services.jobs import service
 from services.jobs.foresight import Foreseen, Warned, foresee, warnings_of
 from services.jobs.schemas import Shown
 from services.jobs.submissions import JobSubmission
+from services.pinning import hub_model
 from services.toolbox import Toolbox
 from services.uploads.references import pinned_uploads
 
@@ -148,14 +149,15 @@ def _looked_up(
 
     The configuration is None, with a warning why, where it cannot be had now.
     """
-    if isinstance(spec.model, CatalogModel):
+    if isinstance(spec.model, CatalogModel) and hub_model(spec, tools.catalog) is None:
         return spec, _of_catalog(spec.model, tools, warned)
     began = time.monotonic()
     try:
         spec = tools.hub.pinned(spec, token, timeout_seconds=LIST_SECONDS)
-        if isinstance(spec.model, HubModel):
+        named = hub_model(spec, tools.catalog)
+        if named is not None:
             left = max(WITHIN_SECONDS - (time.monotonic() - began), LEAST_SECONDS)
-            return spec, tools.hub.read(spec.model, token, patience_seconds=left / 1.5)
+            return spec, tools.hub.read(named, token, patience_seconds=left / 1.5)
     except HubUnavailableError as error:
         warned.append(Warned(error.code, f"{error.message} Nothing is known of the model.", "model"))
     return spec, None
