@@ -233,6 +233,7 @@ class Validation(Answer):
     layers_removed: int | None
     removed: tuple[int, ...] | None
     kept: tuple[int, ...] | None
+    from_earlier: bool = False
     candidates: LayerChoice | None
     estimate: Needs | None
     warnings: tuple[Caution, ...]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ghosted_core.catalog import Catalog
 from ghosted_core.registry import read_registry
+from services.artifacts.connection import PROMPT
 from services.artifacts.storage import ArtifactStore, open_store
 from services.config import Settings
 from services.db.sessions import Database, open_database
@@ -22,6 +23,8 @@ class Toolbox:
     settings: Settings
     database: Database
     store: ArtifactStore
+    # The same, for what an answer can do without.
+    prompt_store: ArtifactStore
     catalog: Catalog
     limiter: Limiter
     secrets: SecretBox
@@ -44,6 +47,7 @@ def open_toolbox(settings: Settings) -> Iterator[Toolbox]:
             settings,
             database,
             open_store(settings),
+            open_store(settings, PROMPT),
             catalog,
             Limiter(settings),
             SecretBox.of(settings.secret_key),
