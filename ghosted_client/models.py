@@ -147,11 +147,12 @@ class ArtifactFile(Answer):
 
 
 class Artifact(Answer):
-    """The result of a job."""
+    """The result of a job; one that `missed_gate` is worse than its spec allows, and was to be kept."""
 
     job_id: UUID
     attempt: int
     total_bytes: int
+    missed_gate: bool = False
     created_at: datetime
     expires_at: datetime | None
     links_expire_at: datetime
