@@ -11,6 +11,7 @@ from ghosted_cli.exits import exit_codes
 from ghosted_cli.measuring import (
     Corpus,
     Gate,
+    Latency,
     Limit,
     OnMiss,
     TaskData,
@@ -84,6 +85,7 @@ def compress(
     task_data: TaskData = None,
     gate: Gate = None,
     on_miss: OnMiss = "withhold",
+    latency: Latency = False,
     no_evaluation: NoEvaluation = False,
     dtype: Dtype = "auto",
     seed: Seed = 0,
@@ -118,6 +120,7 @@ def compress(
                         "tasks": task_choices(tasks, limit),
                         "gate": gate_choices(gate),
                         "on_miss": on_miss,
+                        "latency": latency,
                     }
                 ),
                 "dtype": dtype,
