@@ -40,7 +40,7 @@ def main() -> None:
             print(f"{part.name}: {left}")
         return
     work(parts, pace)
-    command = "make results DATA=DIR" + (" QUICK=--quick" if arguments.quick else "")
+    command = "make results DATA=DIR" + (" ARGS=--quick" if arguments.quick else "")
     text = tables(bench, command)
     if arguments.quick:
         report = bench.folder / "results.md"
