@@ -11,6 +11,7 @@ from ghosted_cli.exits import exit_codes
 from ghosted_cli.measuring import (
     Corpus,
     Gate,
+    Latency,
     Limit,
     OnMiss,
     TaskData,
@@ -85,6 +86,7 @@ def compress(
     task_data: TaskData = None,
     gate: Gate = None,
     on_miss: OnMiss = "withhold",
+    latency: Latency = False,
     no_evaluation: NoEvaluation = False,
     dtype: Dtype = "auto",
     seed: Seed = 0,
@@ -119,6 +121,7 @@ def compress(
                         "tasks": task_choices(tasks, limit),
                         "gate": gate_choices(gate),
                         "on_miss": on_miss,
+                        "latency": latency,
                     }
                 ),
                 "dtype": dtype,

@@ -1,6 +1,6 @@
 """What a job's models are worth: everything its evaluation asks for, and whether that is enough."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,13 +11,14 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ghosted_core.checkpoint.source import ModelSource
+from ghosted_core.evaluate.latency import measure_latency, measure_memory
 from ghosted_core.evaluate.suite import Measured, Models, measure, measure_tasks
 from ghosted_core.evaluate.task_protocol import Subject
 from ghosted_core.evaluate.task_subjects import save_repair
 from ghosted_core.evaluate.tasks import TaskPlace
 from ghosted_core.gate import Verdict, judge
 from ghosted_core.plan import Boundary, PruningPlan
-from ghosted_core.recorder import Meter, Recorder
+from ghosted_core.recorder import Meter, MetricMeasured, Recorder
 from ghosted_core.spec import Evaluation, JobSpec
 from ghosted_core.texts import Texts
 
@@ -71,12 +72,24 @@ def evaluate(
     texts = candidates.texts
     models = Models(candidates.distinct, candidates.tokenizer, texts.evaluation, texts.corpora)
     measured = measure(spec.evaluation, models, recorder, meter)
-    if not spec.evaluation.tasks:
+    latency, tasks = spec.evaluation.latency, spec.evaluation.tasks
+    if latency is not None:
+        text = models.texts[0][1].tokens if models.texts else None
+        measured = _with(measured, measure_latency(latency, candidates.distinct, text, recorder, meter))
+    if latency is None and not tasks:
         return measured
     with _subject(spec, candidates, place.scratch) as subject, _set_aside(candidates.distinct):
-        tasks = spec.evaluation.tasks
-        found, complete = measure_tasks(tasks, subject, place, recorder, meter)
-    return replace(measured, metrics=(*measured.metrics, *found), complete=complete)
+        if latency is not None:
+            found = measure_memory(latency, candidates.distinct, subject, recorder, meter)
+            measured = _with(measured, found)
+        if tasks:
+            found, complete = measure_tasks(tasks, subject, place, recorder, meter)
+            measured = replace(_with(measured, found), complete=complete)
+    return measured
+
+
+def _with(measured: Measured, found: Iterable[MetricMeasured]) -> Measured:
+    return replace(measured, metrics=(*measured.metrics, *found))
 
 
 def verdict(evaluation: Evaluation | None, measured: Measured, artifact: str) -> Verdict:

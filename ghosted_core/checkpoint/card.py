@@ -63,6 +63,7 @@ def _results(manifest: Manifest) -> list[EvalResult]:
             metric_value=value,
         )
         for row in rows(manifest)
+        if row.machine is None
         if (value := row.values.get(variant)) is not None
     ]
 

@@ -27,6 +27,11 @@ class Row:
         """Which benchmark task it is of; None if of none."""
         return next((str(one["task"]) for one in self.details.values() if "task" in one), None)
 
+    @property
+    def machine(self) -> str | None:
+        """On which device it was timed or weighed; None if it is no matter of the machine."""
+        return next((str(one["device"]) for one in self.details.values() if "device" in one), None)
+
     def error(self, variant: str) -> float | None:
         """The standard error of the value. That of a perplexity e^nll is e^nll times that of the nll."""
         detail = self.details.get(variant, {})

@@ -14,10 +14,12 @@ from ghosted_core.spec.base import (
     Frozen,
 )
 from ghosted_core.spec.evaluation import (
+    LATENCY_METRICS,
     NAMED_CORPORA,
     Bound,
     Evaluation,
     HarnessTask,
+    Latency,
     PerplexityCorpus,
     metric_key,
 )
@@ -73,6 +75,7 @@ __all__ = [
     "ALIAS",
     "DEFAULT_TEXT",
     "HUB_ID",
+    "LATENCY_METRICS",
     "NAMED_CORPORA",
     "RECOVERIES",
     "REVISION",
@@ -91,6 +94,7 @@ __all__ = [
     "HarnessTask",
     "HubModel",
     "JobSpec",
+    "Latency",
     "LayerAmount",
     "LinearPatchDiag",
     "LinearPatchRotate",
