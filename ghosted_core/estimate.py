@@ -11,15 +11,13 @@ from typing import Protocol
 
 from ghosted_core.batching import BATCH_TOKENS, LOGIT_BYTES
 from ghosted_core.plan import PruningPlan
-from ghosted_core.spec import Evaluation, JobSpec
+from ghosted_core.spec import OPERATORS, Evaluation, JobSpec
 
 ITEM_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 FLOAT32, FLOAT64 = 4, 8
 
 # Hidden x hidden matrices of sums a boundary; a repair that is not listed needs vectors only.
 PRODUCTS: Mapping[str, int] = {"ghosted": 2, "replace_me": 2}
-# Repairs whose operator stays in the model as a matrix; all others are folded, or there is none.
-OPERATORS = frozenset({"ghosted", "linear_patch_diag", "linear_patch_rotate"})
 # Activations a token and boundary that a repair keeps on disk, in the model's dtype.
 STORED_FEATURES: Mapping[str, int] = {"replace_me_cosine": 3}
 # Float64 copies of a batch at one boundary: two states, what is made of them, and that weighted.

@@ -21,12 +21,16 @@ from ghosted_core.spec.evaluation import (
     PerplexityCorpus,
     metric_key,
 )
+from ghosted_core.spec.finetuning import (
+    Finetune,
+)
 from ghosted_core.spec.job import (
     DEFAULT_TEXT,
     Calibration,
     JobSpec,
 )
 from ghosted_core.spec.recoveries import (
+    OPERATORS,
     RECOVERIES,
     Ghosted,
     LinearPatchDiag,
@@ -74,6 +78,7 @@ __all__ = [
     "DEFAULT_TEXT",
     "HUB_ID",
     "NAMED_CORPORA",
+    "OPERATORS",
     "RECOVERIES",
     "REVISION",
     "STRATEGIES",
@@ -86,6 +91,7 @@ __all__ = [
     "CatalogText",
     "Evaluation",
     "Explicit",
+    "Finetune",
     "Frozen",
     "Ghosted",
     "HarnessTask",
