@@ -8,7 +8,7 @@ from services.db.sessions import ReadSession
 from services.errors import InvalidRequestError, UploadNotCompleteError
 from services.uploads import repository
 
-PARTS = ("calibration", "evaluation")
+PARTS = ("calibration", "evaluation", "finetune")
 
 
 def pinned_uploads(
