@@ -68,7 +68,8 @@ def operators(model: PreTrainedModel, plan: PruningPlan, *, scale: float = 0.05)
 
 def settings(**changes: Any) -> Finetune:
     """Few steps, far apart enough to see them."""
-    fields = {"sequences": 6, "held_out_sequences": 3, "epochs": 2, "learning_rate": 1e-2, "top_k": 20}
+    fields = {"sequences": 6, "held_out_sequences": 3, "epochs": 2, "learning_rate": 3e-3, "top_k": 20}
+    fields["patience"] = 100
     return Finetune.model_validate(fields | changes)
 
 

@@ -78,6 +78,7 @@ class Training:
         """
         self._resumed_at = self._saved_at = self.clock()
         progress = self.memory.recall(self._read) or self._begin()
+        recalled = progress.step
         for numbers in self._batches(progress.step):
             if self._has_ended(progress):
                 break
@@ -85,7 +86,8 @@ class Training:
             if progress.step % self.settings.steps_between_looks == 0 or progress.step == self.settings.steps:
                 self._look(progress)
             self._save_in_time(progress)
-        self._save(progress)
+        if progress.step > recalled:
+            self._save(progress)
         return progress
 
     def _has_ended(self, progress: Progress) -> bool:
