@@ -2,10 +2,11 @@
 
     python benchmarks/finetune.py --data DIR [--cache DIR] [--only NAME ...] [--dtype float32]
 
-DIR holds c4/c4_en_{train_first1041,validation_first1025}.jsonl.
-SmolLM2-135M-Instruct without the layers [12, 19), calibrated on 64 x 512 tokens of C4 train; training on
-64 x 512 further ones, held out 8 x 512; perplexity over 24 windows of 512 of C4 validation. bfloat16, in half the time of float32. What is finished is in the cache, steps of a stopped training included, so a run
-that was stopped goes on where it was. At the end the table in docs/finetune.md is written anew.
+DIR holds c4/c4_en_{train_first1041,validation_first1025}.jsonl. SmolLM2-135M-Instruct without the layers
+[12, 19), calibrated on 64 x 512 tokens of C4 train; training on 64 x 512 further ones, held out 8 x 512;
+perplexity over 24 windows of 512 of C4 validation. bfloat16, in half the time of float32. What is finished
+is in the cache, steps of a stopped training included, so a run that was stopped goes on where it was. At
+the end the table in docs/finetune.md is written anew.
 """
 
 import argparse
@@ -38,7 +39,7 @@ from ghosted_core.quality import Repair
 from ghosted_core.recorder import Event, Logged
 from ghosted_core.recovery import RecoveryOperator
 from ghosted_core.recovery.folding import folded_tensors
-from ghosted_core.spec import Finetune, JobSpec
+from ghosted_core.spec import JobSpec
 from ghosted_core.stage_cache import FolderStageCache
 from ghosted_core.stage_cache.keeping import Keeping
 from ghosted_core.stage_cache.keys import circumstances
@@ -79,7 +80,11 @@ ROWS = (
     Row("linear_patch_rotate, 1 epoch, cosine, 1e-3", "linear_patch_rotate", COSINE),
     Row("none", "none"),
     Row("none, down_proj, 1 epoch, cosine, 1e-3", "none", {**COSINE, "trainable": "down_proj"}),
-    Row("ghosted, 1 epoch, cosine, 1e-3, operator+down_proj", "ghosted", {**COSINE, "trainable": "operator+down_proj"}),
+    Row(
+        "ghosted, 1 epoch, cosine, 1e-3, operator+down_proj",
+        "ghosted",
+        {**COSINE, "trainable": "operator+down_proj"},
+    ),
     Row("ghosted, 1 epoch, cosine, 3e-3", "ghosted", {**COSINE, "learning_rate": 3e-3}),
     Row("ghosted, 4 epochs", "ghosted", {"epochs": 4}),
     Row("ghosted, 4 epochs, cosine, 1e-3", "ghosted", {**COSINE, "epochs": 4}),
@@ -277,7 +282,9 @@ def main() -> None:
     print(text)
     written = REPORT.read_text() if REPORT.exists() else f"# Light distillation\n\n{BEGIN}\n{END}\n"
     before, _, rest = written.partition(BEGIN)
-    REPORT.write_text(f"{before}{BEGIN}\n{text}\n\n{arguments.dtype}, {torch.get_num_threads()} threads.\n{END}{rest.partition(END)[2]}")
+    REPORT.write_text(
+        f"{before}{BEGIN}\n{text}\n\n{arguments.dtype}, {torch.get_num_threads()} threads.\n{END}{rest.partition(END)[2]}"
+    )
 
 
 if __name__ == "__main__":

@@ -97,17 +97,7 @@ def compress(
     task_data: TaskData = None,
     gate: Gate = None,
     on_miss: OnMiss = "withhold",
-    no_evaluation: Finetune = Annotated[
-    bool, typer.Option("--finetune", help="Train the operators towards the unpruned model after the repair.")
-]
-FinetuneOptions = Annotated[
-    str | None,
-    typer.Option(
-        "--finetune-with",
-        help="The same with settings: epochs=1,trainable=down_proj,learning_rate=1e-3,dataset=FILE.",
-    ),
-]
-NoEvaluation = False,
+    no_evaluation: NoEvaluation = False,
     dtype: Dtype = "auto",
     seed: Seed = 0,
     device: Device = "auto",

@@ -67,8 +67,8 @@ def fit_lines(manifest: "Manifest") -> str:
 
 def _training_line(found: dict[str, Any]) -> str:
     return (
-        f"Training of {found['trainable']}: {found['steps']} steps in {found['seconds']:.0f} s, KL on held-out "
-        f"text {found['held_out_kl_before']:.4f} before, {found['held_out_kl']:.4f} after"
+        f"Training of {found['trainable']}: {found['steps']} steps in {found['seconds']:.0f} s, "
+        f"KL on held-out text {found['held_out_kl_before']:.4f} before, {found['held_out_kl']:.4f} after"
     )
 
 

@@ -78,7 +78,7 @@ def curve(x: Sequence[float], y: Sequence[float]) -> Curve | None:
 
 @dataclass(frozen=True)
 class Line:
-    """A line over linear axes that start at 0 steps; `points` as the attribute of an SVG polyline has them."""
+    """A line over linear axes, x from 0; `points` as the attribute of an SVG polyline has them."""
 
     points: str
     x_range: tuple[float, float]

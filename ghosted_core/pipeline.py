@@ -125,7 +125,9 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
     if spec.evaluation is not None and spec.evaluation.on_miss == "withhold" and not judged.passed:
         raise judged.error()
     with stage(Stage.SAVE, recorder, meter, unit="steps", total=1) as scope:
-        manifest = report.manifest(spec, loaded, scores, plan, outcomes, result, measured, judged, trained)
+        manifest = report.manifest(
+            spec, loaded, scores, plan, outcomes, result, measured, judged, trained=trained
+        )
         documents = report_files(manifest)
         manifest = write_checkpoint(result, loaded.source, manifest, options.out, documents)
         scope.advance(1)

@@ -38,6 +38,7 @@ def manifest(
     model: PreTrainedModel,
     measured: Measured,
     judged: Verdict,
+    *,
     trained: Finetuned | None = None,
 ) -> Manifest:
     """Everything but the files, which the writer adds."""

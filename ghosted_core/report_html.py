@@ -81,7 +81,10 @@ def report_html(manifest: Manifest) -> str:
         finalize=_printable,
     )
     environment.filters["figure"] = figure
-    return environment.get_template(HTML_NAME).render(page=_page(manifest), variants=shown_variants(manifest)) + "\n"
+    return (
+        environment.get_template(HTML_NAME).render(page=_page(manifest), variants=shown_variants(manifest))
+        + "\n"
+    )
 
 
 def figure(value: float | None) -> str:
@@ -187,5 +190,9 @@ def _training(found: Mapping[str, Any]) -> Trained:
 def _texts(manifest: Manifest) -> list[tuple[str, Mapping[str, Any]]]:
     """On what text the job calibrated and evaluated, and how it became windows."""
     training = None if manifest.finetune is None else manifest.finetune["text"]
-    named = [("calibration", manifest.calibration), ("training", training), ("evaluation", manifest.evaluation)]
+    named = [
+        ("calibration", manifest.calibration),
+        ("training", training),
+        ("evaluation", manifest.evaluation),
+    ]
     return [(name, text) for name, text in [*named, *manifest.corpora.items()] if text is not None]

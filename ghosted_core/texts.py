@@ -61,9 +61,9 @@ def read_texts(
     )
     fitted, held_out = windows.split(calibration.sequences)
     training, unseen = _training(spec, tokenizer, vocab_size, shelf, windows)
-    trained = {"training": training, "training_held_out": unseen}
+    found = Texts(fitted, held_out, None, training=training, training_held_out=unseen)
     if evaluation is None:
-        return Texts(fitted, held_out, None, **trained)
+        return found
     length = evaluation.sequence_length or calibration.sequence_length
     own = None
     if evaluation.windows:
@@ -81,7 +81,7 @@ def read_texts(
         )
     usual = Cut(length, evaluation.windows or None, vocab_size)
     corpora = read_corpora(evaluation.corpora, tokenizer, usual, shelf)
-    return Texts(fitted, held_out, own, corpora, **trained)
+    return replace(found, evaluation=own, corpora=corpora)
 
 
 def _training(

@@ -117,9 +117,7 @@ def school(
         for name, windows in (("a", random_tokens(6, seed=2)), ("b", random_tokens(3, seed=3)))
     )
     heard = Heard(lambda _: None, lambda _point, _best: None)
-    return School(
-        model, plan, student, lessons, Training(wanted, student, lessons, test, Nothing(), heard)
-    )
+    return School(model, plan, student, lessons, Training(wanted, student, lessons, test, Nothing(), heard))
 
 
 def finetuned(

@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 class StageKeeper:
-    """Fetches and takes entries through `folder`, of `limit_bytes` in all each way; a later form of an
-    entry takes the place of the one before.
+    """Fetches and takes entries through `folder`, of `limit_bytes` in all each way.
 
+    A later form of an entry takes the place of the one before.
     `check` raises if the attempt is to stop: nothing is moved after that.
     """
 

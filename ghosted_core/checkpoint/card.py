@@ -142,7 +142,8 @@ def _training(manifest: Manifest) -> str:
         f"Then {what} ({found['parameters']:,} parameters) trained towards the unpruned model for "
         f"{found['steps']} steps, {found['tokens_seen']:,} tokens of {found['tokens']:,} different ones, "
         f"in {found['seconds']:.0f} seconds; everything else stayed frozen. KL to it on held-out text: "
-        f"{found['held_out_kl_before']:.3f} before, {found['held_out_kl']:.3f} after (step {found['best_step']}). "
+        f"{found['held_out_kl_before']:.3f} before, {found['held_out_kl']:.3f} after "
+        f"(step {found['best_step']}). "
     )
 
 
@@ -154,7 +155,9 @@ def _cost(manifest: Manifest) -> str:
     lines = [f"| {_cell(row)} | {' | '.join(_value(row, name) for name in variants)} |" for row in found]
     heading = f"| metric | {' | '.join(NAMES[name] for name in variants)} |"
     explained = "Standard errors after +-. On what and how each was measured: `report.html`, `report.json`."
-    return "\n".join(["## What it costs", "", heading, "|---" * (len(variants) + 1) + "|", *lines, "", explained])
+    return "\n".join(
+        ["## What it costs", "", heading, "|---" * (len(variants) + 1) + "|", *lines, "", explained]
+    )
 
 
 def _cell(row: Row) -> str:

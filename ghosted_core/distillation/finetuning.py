@@ -5,8 +5,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import Tensor
-
 from ghosted_core.activations import require_scratch, scratch_folder
 from ghosted_core.calibration import Calibrated
 from ghosted_core.data import Windows
@@ -51,9 +49,10 @@ def finetune(
         raise InvalidSpecError("There is no text to train on.")
     student = Student(job.model, plan, repair, settings)
     teacher = Teacher(job.model, student, settings)
-    with scratch_folder(job.scratch) as folder, stage(
-        Stage.FINETUNE, recorder, meter, total=_total(settings, training, held_out)
-    ) as scope:
+    with (
+        scratch_folder(job.scratch) as folder,
+        stage(Stage.FINETUNE, recorder, meter, total=_total(settings, training, held_out)) as scope,
+    ):
         # Both sets at once: half of them would be of no use.
         require_scratch(
             folder, (training.tokens.numel() + held_out.tokens.numel()) * teacher.bytes_a_position
@@ -146,7 +145,9 @@ class _Teller:
     def sum_up(self, progress: Progress) -> None:
         best = progress.best_point
         if progress.step < self.settings.steps:
-            self._say(f"Training ended after {progress.step} steps: {self.settings.patience} looks were no better.")
+            self._say(
+                f"Training ended after {progress.step} steps: {self.settings.patience} looks were no better."
+            )
         if not best.step:
             self._say("Training did not help: the repair stays as it was.", "warning")
         detail = {"before": progress.curve[0].held_out_kl, "step": best.step, "steps": progress.step}

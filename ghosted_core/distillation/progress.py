@@ -15,7 +15,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(frozen=True)
 class Point:
-    """What was found after `step` steps: mean loss a token since the look before, divergence on held-out text.
+    """What was found after `step` steps: loss a token since the look before, divergence on held-out text.
 
     `loss` is None before the first step.
     """

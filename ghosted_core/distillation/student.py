@@ -1,4 +1,4 @@
-"""The model that trains: most of it is the teacher's own weights, and what trains lies in float32 beside it."""
+"""The model that trains: the teacher's own weights, and beside them in float32 the few that change."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,7 +37,11 @@ class Slot:
     @property
     def name(self) -> str:
         """A name for files and reports."""
-        return self.source if isinstance(self.source, str) else f"operator[{self.source.start},{self.source.stop})"
+        return (
+            self.source
+            if isinstance(self.source, str)
+            else f"operator[{self.source.start},{self.source.stop})"
+        )
 
 
 class Student:

@@ -35,7 +35,7 @@ class Targets:
     rest: Float[Tensor, "positions 2"]
 
     def at(self, temperature: float) -> Float[Tensor, "positions outcomes"]:
-        """ln of the probabilities of the kept tokens and of the bucket, with all logits over T.
+        """Logarithms of the probabilities of the kept tokens and of the bucket, with all logits over T.
 
         T is 1 or the temperature that the targets were made for.
         """
@@ -56,7 +56,7 @@ def targets_of(logits: Float[Tensor, "positions vocabulary"], k: int, temperatur
 
 @dataclass(frozen=True)
 class Objective:
-    """(1 - c) T^2 KL(teacher || student) at temperature T + c times the text's own negative log-likelihood."""
+    """(1 - c) T^2 KL(teacher || student) at temperature T + c times the text's negative log-likelihood."""
 
     temperature: float = 1.0
     cross_entropy: float = 0.0
@@ -77,7 +77,10 @@ class Objective:
         total, gradient = share * divergence, gradient.mul_(share)
         if self.cross_entropy:
             loss, towards = _likelihood_gradient(logits, following)
-            total, gradient = total + self.cross_entropy * loss, gradient.add_(towards, alpha=self.cross_entropy)
+            total, gradient = (
+                total + self.cross_entropy * loss,
+                gradient.add_(towards, alpha=self.cross_entropy),
+            )
         return total, gradient
 
 
@@ -113,7 +116,7 @@ def _scaled(logits: Tensor, temperature: float) -> Tensor:
 
 
 def _outcomes(scaled: Tensor, targets: Targets) -> Tensor:
-    """ln of the student's probabilities of the kept tokens and of the bucket."""
+    """Logarithms of the student's probabilities of the kept tokens and of the bucket."""
     kept = scaled.gather(1, targets.tokens.long()) - scaled.logsumexp(dim=1, keepdim=True)
     others = 1 - kept.double().exp().sum(dim=1, keepdim=True)
     return torch.cat([kept, others.clamp_min(LEAST_SHARE).log().float()], dim=1)

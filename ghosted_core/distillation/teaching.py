@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class Teacher:
         k, temperature = self.settings.top_k, self.settings.temperature
         found = [
             targets_of(self._head(part), k, temperature)
-            for part in answer.split(chunk_positions(self.vocabulary))
+            for part in torch.split(answer, chunk_positions(self.vocabulary))
         ]
         return Targets(
             torch.cat([one.tokens for one in found]).cpu(),
@@ -106,7 +107,7 @@ def teach(teacher: Teacher, windows: Windows, name: str, room: Classroom) -> Tau
     known = tokens = 0
     for part in _parts(windows):
         question = _question(teacher, part)
-        found = keeping.recall(question, ANSWERS, lambda entry: _read(entry, part, teacher))
+        found = keeping.recall(question, ANSWERS, partial(_read, part=part, teacher=teacher))
         if found is None:
             found = _joined([teacher.teach(batch) for batch in room.scope.track(batches(part))])
             keeping.keep(question, ANSWERS, Entry(found.tensors()))
@@ -116,7 +117,9 @@ def teach(teacher: Teacher, windows: Windows, name: str, room: Classroom) -> Tau
         tokens += part.tokens.numel()
         file.append(found)
     if known:
-        keeping.say(f"{known:,} of {tokens:,} tokens of the teacher's answers were taken from an earlier run.")
+        keeping.say(
+            f"{known:,} of {tokens:,} tokens of the teacher's answers were taken from an earlier run."
+        )
     return file
 
 

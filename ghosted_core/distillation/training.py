@@ -137,7 +137,8 @@ class Training:
         norm = float(torch.nn.utils.clip_grad_norm_(self.student.masters, CLIP_NORM))
         if not math.isfinite(loss) or not math.isfinite(norm):
             raise NonFiniteError(
-                f"Step {progress.step + 1} of the training has a loss of {loss:.4g} and a gradient of norm {norm:.4g}.",
+                f"Step {progress.step + 1} of the training has a loss of {loss:.4g} "
+                f"and a gradient of norm {norm:.4g}.",
                 advice="Lower 'finetune.learning_rate', or run in float32 or bfloat16.",
             )
         self.optimizer.step()
@@ -159,10 +160,12 @@ class Training:
         total = 0.0
         for part in _chunks(len(cut), self._chunk):
             logits = self.student.logits(cut[part])
-            loss, gradient = self.objective.measure(logits.detach(), _targets(taught, part), _following(tokens)[part])
+            loss, gradient = self.objective.measure(
+                logits.detach(), _targets(taught, part), _following(tokens)[part]
+            )
             total += loss
-            logits.backward((gradient / tokens.numel()).to(logits.dtype))
-        answer.backward(cut.grad)
+            torch.autograd.backward(logits, (gradient / tokens.numel()).to(logits.dtype))
+        torch.autograd.backward(answer, cut.grad)
         return total
 
     @property

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers.utils import ModelOutput
+from transformers.utils.generic import ModelOutput
 
 from ghosted_core.model.families import Family
 
 
 @dataclass
 class _Answer(ModelOutput):
-    """What a decoder answers, with nothing in it but the last hidden state; whatever else is asked for is None."""
+    """What a decoder answers, with nothing in it but the last hidden state: the rest is None."""
 
     last_hidden_state: Tensor | None = None
 
@@ -31,9 +31,7 @@ class Head:
         self._model = model
         self._decoder = model.get_submodule(family.decoder)
 
-    def __call__(
-        self, state: Float[Tensor, "positions hidden"]
-    ) -> Float[Tensor, "positions vocabulary"]:
+    def __call__(self, state: Float[Tensor, "positions hidden"]) -> Float[Tensor, "positions vocabulary"]:
         """The logits at positions of which the decoder's answer is `state`; no layer runs."""
         # Only their number matters; a model with other parts than the language model embeds them.
         tokens = torch.zeros(1, len(state), dtype=torch.int64, device=state.device)
@@ -48,7 +46,7 @@ def _answering(decoder: nn.Module, state: Tensor) -> Iterator[None]:
         return _Answer(last_hidden_state=state)
 
     own = decoder.__dict__.get("forward")
-    decoder.forward = answer  # type: ignore[assignment]
+    decoder.forward = answer
     try:
         yield
     finally:

@@ -55,7 +55,7 @@ def run(tiny_folder: Path, text_file: Path, tmp_path: Path) -> Run:
 
 
 def test_every_step_of_the_way_is_measured(run: Run) -> None:
-    """Training is a stage of its own; the four models stand side by side, and the artifact is the trained one."""
+    """Training is a stage of its own; four models stand side by side, and the artifact is the trained one."""
     result, memory = run(evaluation=EVALUATED)
     stages = [event.stage for event in memory.events if isinstance(event, StageFinished)]
     assert stages == ["load", "calibrate", "solve", "patch", "finetune", "evaluate", "save"]
@@ -119,9 +119,7 @@ def test_operators_of_every_repair_train(run: Run) -> None:
 def test_the_same_job_again_takes_all_from_the_stage_cache(run: Run) -> None:
     """Same bytes of weights, same manifest, times included."""
     (first, _), (second, memory) = run(), run()
-    assert (second.path / "model.safetensors").read_bytes() == (
-        first.path / "model.safetensors"
-    ).read_bytes()
+    assert (second.path / "model.safetensors").read_bytes() == (first.path / "model.safetensors").read_bytes()
     assert second.manifest.model_dump_json() == first.manifest.model_dump_json()
     told = [e.message for e in memory.events if isinstance(e, Logged)]
     assert "4 steps of the training were taken from an earlier run." in told

@@ -21,9 +21,9 @@ def test_specs_without_training_read_and_digest_as_before(nothing: dict[str, Any
     assert spec.finetune is None
     assert "finetune" not in spec.canonical_json()
     # Of the version before there was training.
-    assert spec.model_copy(update={"model": JobSpec.model_validate({"model": "x", "layers": 3}).model}).digest() == (
-        "3839230bb56851000f49319a6812a92c701659e5e5bc4a925edc13d3073b3911"
-    )
+    assert spec.model_copy(
+        update={"model": JobSpec.model_validate({"model": "x", "layers": 3}).model}
+    ).digest() == ("3839230bb56851000f49319a6812a92c701659e5e5bc4a925edc13d3073b3911")
 
 
 @pytest.mark.parametrize("asked", [True, {}])

@@ -36,7 +36,7 @@ def slow_gradients(model: nn.Module, parameters: list[Tensor], place: Any) -> li
 
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_a_step_from_kept_states_is_a_step_through_the_whole_model(model_type: str, tmp_path: Path) -> None:
-    """The operators' gradients are those of the repaired model run from its embeddings, autograd throughout."""
+    """The operators' gradients are those of the repaired model that runs from its embeddings on."""
     model = lively(model_type)
     place = school(model, [2, 4], tmp_path)
     place.training.backward(*place.batch(0, 1))
@@ -79,7 +79,9 @@ def counted(model: nn.Module) -> Iterator[list[int]]:
             state = args[0] if args else kwargs["hidden_states"]
             counts[index] += state.shape[0] * state.shape[1]
 
-        attention = next(part for name, part in layer.named_children() if "attn" in name or "attention" in name)
+        attention = next(
+            part for name, part in layer.named_children() if "attn" in name or "attention" in name
+        )
         handles.append(attention.register_forward_pre_hook(count, with_kwargs=True))
     yield counts
     for handle in handles:
@@ -186,7 +188,9 @@ class Disk:
         return read(self.entries[-1]) if self.entries else None
 
     def keep(self, entry: Entry) -> None:
-        self.entries.append(Entry({name: t.detach().clone() for name, t in entry.tensors.items()}, entry.facts))
+        self.entries.append(
+            Entry({name: t.detach().clone() for name, t in entry.tensors.items()}, entry.facts)
+        )
         if len(self.entries) == self.killed_after:
             raise KilledError
 
