@@ -282,9 +282,8 @@ def main() -> None:
     print(text)
     written = REPORT.read_text() if REPORT.exists() else f"# Light distillation\n\n{BEGIN}\n{END}\n"
     before, _, rest = written.partition(BEGIN)
-    REPORT.write_text(
-        f"{before}{BEGIN}\n{text}\n\n{arguments.dtype}, {torch.get_num_threads()} threads.\n{END}{rest.partition(END)[2]}"
-    )
+    told = f"{text}\n\n{arguments.dtype}, {torch.get_num_threads()} threads."
+    REPORT.write_text(f"{before}{BEGIN}\n{told}\n{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":
