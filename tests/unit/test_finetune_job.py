@@ -11,16 +11,25 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from ghosted_core.catalog import builtin_catalog
 from ghosted_core.checkpoint.patched import load_patched, verify_checkpoint
+from ghosted_core.checkpoint.source import resolve
 from ghosted_core.errors import QualityGateError
+from ghosted_core.evaluate.task_protocol import Subject
+from ghosted_core.evaluate.task_subjects import load_subject, save_repair
+from ghosted_core.model.surgery import repaired_model
 from ghosted_core.pipeline import JobResult, RunOptions, compress
+from ghosted_core.plan import PruningPlan
 from ghosted_core.recorder import Logged, MemoryRecorder, MetricMeasured, StageFinished
 from ghosted_core.report_html import HTML_NAME, JSON_NAME
+from ghosted_core.spec import LocalModel
 from ghosted_core.stage_cache import FolderStageCache
+from ghosted_core.testing import tiny_llama
 from tests.jobs import tiny_spec
 
 Run = Callable[..., tuple[JobResult, MemoryRecorder]]
 FEW = {"sequences": 8, "held_out_sequences": 2, "epochs": 1, "learning_rate": 1e-2}
+SIZES = {"repaired": 0.1, "finetuned": 0.3}
 EVALUATED = {"windows": 2, "prompts": []}
 IN_A_BARE_PROCESS = """
 import sys, torch
@@ -90,21 +99,32 @@ def test_without_training_nothing_speaks_of_it(run: Run) -> None:
     assert "finetuned" not in (result.path / HTML_NAME).read_text()
 
 
-@pytest.mark.parametrize("recovery", ["none", "replace_me", "prune_and_comp"])
-def test_the_projection_alone_keeps_the_stock_class(run: Run, recovery: str, tmp_path: Path) -> None:
+ALONE = {**FEW, "trainable": "down_proj", "learning_rate": 1e-3}
+
+
+def test_the_projection_alone_keeps_the_stock_class(run: Run, tmp_path: Path) -> None:
     """A process without this library loads it, without its code, and gets the same logits."""
-    trainable = {"trainable": "down_proj", **FEW, "learning_rate": 1e-3}
-    result, _ = run(recovery=recovery, finetune=trainable)
-    assert result.manifest.operators == ()
+    result, _ = run(recovery="replace_me", finetune=ALONE)
     answers = tmp_path / "logits.pt"
     subprocess.run(
         [sys.executable, "-I", "-c", IN_A_BARE_PROCESS, str(result.path), str(answers)],
         check=True,
-        timeout=120,
+        timeout=300,
     )
     with torch.no_grad():
         expected = load_patched(result.path)(torch.arange(3, 30)[None]).logits
     assert torch.equal(torch.load(answers, weights_only=True), expected)
+
+
+@pytest.mark.parametrize("recovery", ["none", "prune_and_comp"])
+def test_the_projection_trains_after_whatever_folds(run: Run, recovery: str) -> None:
+    """No operator is left behind, and none of the weights that the repair changed is lost."""
+    plain, _ = run(recovery=recovery, finetune=None)
+    trained, _ = run(recovery=recovery, finetune=ALONE)
+    before, after = (load_file(one.path / "model.safetensors") for one in (plain, trained))
+    assert before.keys() == after.keys()
+    changed = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}
+    assert changed == {"model.layers.1.mlp.down_proj.weight"}
 
 
 def test_operators_of_every_repair_train(run: Run) -> None:
@@ -130,3 +150,38 @@ def test_the_gate_judges_the_trained_model(run: Run) -> None:
     gate = [{"metric": "perplexity", "max": 1.0}]
     with pytest.raises(QualityGateError, match="perplexity is"):
         run(evaluation={**EVALUATED, "gate": gate})
+
+
+def test_benchmark_tasks_see_the_trained_model(tiny_folder: Path, tmp_path: Path) -> None:
+    """The harness's process makes each variant of the file that is its own."""
+    dense = tiny_llama(tied=True)
+    plan = PruningPlan.from_removed([2, 3], layer_count=6)
+    made = {
+        name: {plan.boundaries[0]: torch.eye(32, dtype=torch.float64) * size} for name, size in SIZES.items()
+    }
+    for name, corrections in made.items():
+        save_repair(tmp_path / name, corrections, {})
+    source = resolve(
+        LocalModel(path=str(tiny_folder)),
+        catalog=builtin_catalog(),
+        cache=tmp_path,
+        hub_token=None,
+        log=print,
+    )
+    subject = Subject(
+        source=source,
+        is_checkpoint=False,
+        dtype="auto",
+        device="cpu",
+        variants=tuple(made),
+        layer_count=6,
+        removed=(2, 3),
+        repair=tmp_path / "repaired",
+        trained=tmp_path / "finetuned",
+    )
+    models, _ = load_subject(subject)
+    tokens = torch.arange(3, 30)[None]
+    for name, corrections in made.items():
+        with torch.no_grad():
+            expected = repaired_model(dense, plan, corrections)(tokens).logits
+            torch.testing.assert_close(models[name](tokens).logits, expected)
