@@ -13,7 +13,7 @@ from torch import Tensor
 
 # What is widened to float32 at a time: this many bytes of logits.
 CHUNK_BYTES = 1 << 26
-# ln of the share of the bucket is kept away from ln 0, where it has no gradient.
+# The bucket's share, as far as float32 can tell it from 0.
 LEAST_SHARE = 1e-7
 
 
@@ -47,11 +47,15 @@ class Targets:
 @torch.no_grad()
 def targets_of(logits: Float[Tensor, "positions vocabulary"], k: int, temperature: float) -> Targets:
     """The targets that a teacher's logits make, k at most the vocabulary."""
-    log_probabilities = logits.float().log_softmax(dim=1)
-    kept, tokens = log_probabilities.topk(min(k, logits.shape[1]), dim=1)
-    others = log_probabilities.scatter(1, tokens, -torch.inf)
-    rest = torch.stack([(others / t).logsumexp(dim=1) for t in (1.0, temperature)], dim=1)
-    return Targets(tokens.int(), kept, rest)
+    # Of the logits themselves: a sum over the vocabulary is the dear part, so there is one a temperature.
+    tokens = logits.topk(min(k, logits.shape[1]), dim=1).indices
+    kept = logits.log_softmax(dim=1, dtype=torch.float32).gather(1, tokens)
+    rest = [_others(kept)]
+    if temperature != 1:
+        # p^(1/T) summed over all tokens is e^(lse(z / T) - lse(z) / T).
+        at_temperature = _scaled(logits, temperature).log_softmax(dim=1).gather(1, tokens)
+        rest.append(_others(at_temperature) + (kept / temperature - at_temperature)[:, :1])
+    return Targets(tokens.int(), kept, torch.cat([rest[0], rest[-1]], dim=1))
 
 
 @dataclass(frozen=True)
@@ -72,15 +76,13 @@ class Objective:
         `following` are the tokens that the text goes on with, -1 where it ends. The gradient is written
         down instead of derived: it takes two copies of the logits where autograd would keep six.
         """
-        divergence, gradient = divergence_gradient(logits, targets, self.temperature)
         share = (1 - self.cross_entropy) * self.temperature**2
-        total, gradient = share * divergence, gradient.mul_(share)
+        divergence, gradient = divergence_gradient(logits, targets, self.temperature, share)
+        total = share * divergence
         if self.cross_entropy:
             loss, towards = _likelihood_gradient(logits, following)
-            total, gradient = (
-                total + self.cross_entropy * loss,
-                gradient.add_(towards, alpha=self.cross_entropy),
-            )
+            total += self.cross_entropy * loss
+            gradient.add_(towards, alpha=self.cross_entropy)
         return total, gradient
 
 
@@ -88,50 +90,58 @@ def divergence(
     logits: Float[Tensor, "positions vocabulary"], targets: Targets, temperature: float = 1.0
 ) -> float:
     """The sum over positions of KL(teacher || student), in nats, at the temperature."""
-    teacher, student = targets.at(temperature), _outcomes(_scaled(logits, temperature), targets)
-    return _sum_of_divergences(teacher, student)
+    places = targets.tokens.long()
+    kept = _scaled(logits, temperature).log_softmax(dim=1, dtype=torch.float32).gather(1, places)
+    return _sum_of_divergences(targets.at(temperature), torch.cat([kept, _others(kept)], dim=1))
 
 
 def divergence_gradient(
-    logits: Float[Tensor, "positions vocabulary"], targets: Targets, temperature: float
+    logits: Float[Tensor, "positions vocabulary"], targets: Targets, temperature: float, factor: float = 1.0
 ) -> tuple[float, Float[Tensor, "positions vocabulary"]]:
-    """The same, and its gradient.
+    """The same, and its gradient times `factor`.
 
     With q the student's probabilities, p_b and q_b the bucket's shares: dKL/dz_j = (q_j - p_j) / T for
     a kept token and q_j (1 - p_b / q_b) / T for another.
     """
+    places = targets.tokens.long()
     scaled = _scaled(logits, temperature)
-    teacher, student = targets.at(temperature), _outcomes(scaled, targets)
+    probabilities = scaled.softmax(dim=1, dtype=torch.float32)
+    kept = _kept(scaled, probabilities, places)
+    teacher, student = targets.at(temperature), torch.cat([kept, _others(kept)], dim=1)
     total = _sum_of_divergences(teacher, student)
     # Through logarithms: the bucket's share may be 0 for the teacher, never for the student.
     excess = 1 - (teacher[:, -1:] - student[:, -1:]).exp()
-    gradient = scaled.softmax(dim=1).mul_(excess)
-    gradient.scatter_(1, targets.tokens.long(), student[:, :-1].exp() - teacher[:, :-1].exp())
-    return total, gradient.div_(temperature)
+    towards = kept.exp() - teacher[:, :-1].exp()
+    gradient = probabilities.mul_(excess * (factor / temperature))
+    return total, gradient.scatter_(1, places, towards * (factor / temperature))
+
+
+def _kept(scaled: Tensor, probabilities: Tensor, places: Tensor) -> Tensor:
+    """Logarithms of the probabilities at `places`, without another sum over the vocabulary.
+
+    ln q_j = z_j - z_max + ln q_max: the logarithm of q_j itself would be lost where q_j is too small.
+    """
+    largest, where = probabilities.max(dim=1, keepdim=True)
+    return scaled.gather(1, places).float() - scaled.gather(1, where).float() + largest.log()
 
 
 def _scaled(logits: Tensor, temperature: float) -> Tensor:
-    wide = logits.float()
-    return wide if temperature == 1 else wide / temperature
+    return logits if temperature == 1 else logits.float() / temperature
 
 
-def _outcomes(scaled: Tensor, targets: Targets) -> Tensor:
-    """Logarithms of the student's probabilities of the kept tokens and of the bucket."""
-    kept = scaled.gather(1, targets.tokens.long()) - scaled.logsumexp(dim=1, keepdim=True)
+def _others(kept: Tensor) -> Tensor:
+    """The logarithm of what the kept tokens leave of 1, at least of LEAST_SHARE."""
     others = 1 - kept.double().exp().sum(dim=1, keepdim=True)
-    return torch.cat([kept, others.clamp_min(LEAST_SHARE).log().float()], dim=1)
+    return others.clamp_min(LEAST_SHARE).log().float()
 
 
 def _sum_of_divergences(teacher: Tensor, student: Tensor) -> float:
-    probabilities = teacher.exp()
-    # 0 ln 0 = 0: without a bucket, where k is the vocabulary.
-    terms = (probabilities * (teacher - student)).masked_fill(probabilities == 0, 0.0)
-    return float(terms.sum(dtype=torch.float64))
+    return float((teacher.exp() * (teacher - student)).sum(dtype=torch.float64))
 
 
 def _likelihood_gradient(logits: Tensor, following: Tensor) -> tuple[float, Tensor]:
     known = following >= 0
-    log_probabilities = logits.float().log_softmax(dim=1)
+    log_probabilities = logits.log_softmax(dim=1, dtype=torch.float32)
     places = following.clamp_min(0)[:, None]
     losses = -log_probabilities.gather(1, places)[:, 0]
     gradient = log_probabilities.exp_()
