@@ -19,6 +19,8 @@ from ghosted_core.spec import Finetune
 from ghosted_core.stage_cache.entry import Entry
 
 CLIP_NORM = 1.0
+# On the way back float16 would lose gradients of the mean loss, which are small: they are made larger there.
+HALF_SCALE = 256.0
 # What the cosine schedule ends at, of the learning rate.
 FLOOR = 1 / 20
 # Much less than this is lost in a crash; and saving takes at most a twentieth of the time.
@@ -157,15 +159,18 @@ class Training:
         self.student.put_in_place()
         answer = self.student.answer(tokens, taught.states.view(*tokens.shape, -1))
         cut = answer.detach().requires_grad_()
-        total = 0.0
+        total, scale = 0.0, HALF_SCALE if self.student.model.dtype == torch.float16 else 1.0
         for part in _chunks(len(cut), self._chunk):
             logits = self.student.logits(cut[part])
             loss, gradient = self.objective.measure(
                 logits.detach(), _targets(taught, part), _following(tokens)[part]
             )
             total += loss
-            torch.autograd.backward(logits, (gradient / tokens.numel()).to(logits.dtype))
+            torch.autograd.backward(logits, gradient.mul_(scale / tokens.numel()).to(logits.dtype))
         torch.autograd.backward(answer, cut.grad)
+        for master in self.student.masters:
+            if master.grad is not None:
+                master.grad.div_(scale)
         return total
 
     @property

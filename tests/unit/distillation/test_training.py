@@ -131,6 +131,21 @@ def test_training_helps_on_held_out_text(dtype: torch.dtype, tmp_path: Path) -> 
     assert all(tensor.dtype == torch.float32 for tensor in progress.best)
 
 
+def test_float16_loses_no_gradient(tmp_path: Path) -> None:
+    """Small ones are made larger on the way back: the masters' gradients are those of float32 within 5 %."""
+    gradients = []
+    for name, dtype in (("wide", torch.float32), ("half", torch.float16)):
+        (tmp_path / name).mkdir()
+        place = school(lively("llama", dtype=dtype), [3, 4], tmp_path / name)
+        tokens, taught = place.batch(0, 1)
+        place.training.backward(tokens, taught)
+        gradients.append(place.student.masters[0].grad)
+    wide, half = gradients
+    assert wide is not None
+    assert half is not None
+    assert float((half - wide).norm() / wide.norm()) < 0.05
+
+
 def test_recomputed_layers_give_the_same_bits(tmp_path: Path) -> None:
     """Where memory is short, layers run twice, and nothing else differs."""
     model = lively("llama")
