@@ -1,14 +1,18 @@
 """Training after the repair, in the service: the whole way, a second job of the same kind, a cancellation."""
 
 from collections.abc import Callable
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from services.artifacts.manifest import Manifest
+from services.artifacts.stages import ROOT, open_stages
 from services.jobs import repository
 from services.jobs.states import JobState
 from tests.integration.worker.conftest import EVERYONE, Jobs, Running
+from worker.config import WorkerSettings
+from worker.keeping import StageKeeper
 from worker.supervisor import Tools, supervise
 
 FEW = {"sequences": 8, "held_out_sequences": 2, "epochs": 2, "learning_rate": 1e-2}
@@ -60,3 +64,14 @@ def test_training_can_be_cancelled(jobs: Jobs, start: Callable[..., Running]) ->
         repository.request_cancel(session, EVERYONE, job_id)
     assert jobs.wait_ended(job_id).state == JobState.CANCELLED
     running.join()
+
+
+def test_an_entry_that_is_taken_again_counts_once(settings: WorkerSettings, tmp_path: Path) -> None:
+    """Progress is saved every minute: its last form counts against the limit, not all of them."""
+    entries = open_stages(settings, f"{ROOT}shared/again/")
+    keeper = StageKeeper(entries, tmp_path, 1500, lambda: None)
+    key = "0123456789abcdef" * 4
+    for size in (1000, 1000, 1400, 2000):
+        (tmp_path / key).write_bytes(bytes(size))
+        keeper.take(key)
+    assert entries.size_bytes(key) == 1400
