@@ -34,7 +34,7 @@ async function check() {
   body.set("action", "check");
   status.textContent = "checking";
   try {
-    const answer = await fetch(form.action, { method: "POST", body, signal: running.signal, redirect: "manual" });
+    const answer = await fetch(form.getAttribute("action"), { method: "POST", body, signal: running.signal, redirect: "manual" });
     if (answer.ok) {
       take(new DOMParser().parseFromString(await answer.text(), "text/html"));
       status.textContent = "";
