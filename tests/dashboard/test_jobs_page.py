@@ -82,7 +82,7 @@ def test_a_job_is_followed_without_reloading(page: Page, served: Served) -> None
     perplexity = {"perplexity_dense": 18.0, "perplexity_pruned": 60.0, "perplexity_repaired": 27.0}
     served.scene.succeed(fence, range(20, 25), perplexity)
     expect(row(page, fence.job_id)).to_contain_text("succeeded", timeout=PATIENCE_MS)
-    expect(row(page, fence.job_id)).to_contain_text("× 1.50")
+    expect(row(page, fence.job_id)).to_contain_text("1.50")
     assert row(page, below).bounding_box() == before
     fresh = served.scene.queued()
     expect(page.locator("#rows tr").first).to_have_id(f"job-{fresh}", timeout=PATIENCE_MS)
