@@ -9,6 +9,7 @@ from sqlalchemy import event, update
 from starlette.requests import Request
 
 from ghosted_core.catalog import builtin_catalog
+from ghosted_core.spec import JobSpec
 from services.auth.scopes import Caller
 from services.dashboard.jobs_page import jobs_page
 from services.dashboard.user import User
@@ -24,6 +25,14 @@ HOSTILE = "<img src=x onerror=\"document.title='had'\">"
 
 def row(page: Page, job_id: object) -> Any:
     return page.locator(f"#job-{job_id}")
+
+
+def crowd(served: Served, count: int) -> None:
+    """The key has so many jobs more, whole ones."""
+    fill(served.database, served.owner_id, count)
+    spec = JobSpec.model_validate({"model": "owner/tiny", "layers": 2}).model_dump(mode="json")
+    with served.database.write() as session:
+        session.execute(update(Job).values(spec=spec))
 
 
 def test_an_empty_list_says_what_to_do(page: Page) -> None:
@@ -152,7 +161,7 @@ def test_the_number_of_queries_is_constant(served: Served) -> None:
     """A page of fifty jobs of many takes the statements that a page of one takes."""
     served.scene.queued()
     few = _statements(served, served.database)
-    fill(served.database, served.owner_id, 500)
+    crowd(served, 500)
     furnish(served.database, served.owner_id)
     many = _statements(served, served.database)
     # One more at most, for jobs that began more than once.
@@ -179,7 +188,7 @@ def _statements(served: Served, database: Database) -> list[str]:
 
 def test_five_hundred_jobs(page: Page, served: Served) -> None:
     """All of them are found by going from page to page, each once."""
-    fill(served.database, served.owner_id, 500)
+    crowd(served, 500)
     page.goto("/jobs")
     expect(page.locator("#rows tr")).to_have_count(50)
     expect(page.get_by_role("link", name="Older")).to_be_visible()
