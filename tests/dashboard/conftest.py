@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from services.artifacts.storage import ArtifactStore, open_store
 from services.auth import logins
@@ -128,6 +128,7 @@ def served(base_url: str, settings: Settings, database: Database, store: Artifac
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A real Chromium."""
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         yield launched

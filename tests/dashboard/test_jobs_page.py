@@ -15,7 +15,7 @@ from services.dashboard.jobs_page import jobs_page
 from services.dashboard.user import User
 from services.db.models import Job
 from services.db.sessions import Database
-from tests.dashboard.conftest import PATIENCE_MS, Opener, Served, no_complaints
+from tests.dashboard.conftest import Opener, Served, no_complaints
 from tests.dashboard.scenes import MODEL, OUT_OF_MEMORY, beat, furnish
 from tests.integration.services.crowd import fill
 from tests.serving import serve
@@ -85,16 +85,16 @@ def test_a_job_is_followed_without_reloading(page: Page, served: Served) -> None
     page.evaluate("window.untouched = true")
     before = row(page, below).bounding_box()
     served.scene.stage(fence, "score", 16_384)
-    expect(row(page, fence.job_id)).to_contain_text("score 25 %", timeout=PATIENCE_MS)
+    expect(row(page, fence.job_id)).to_contain_text("score 25 %")
     served.scene.progress(fence, "score", 49_152)
-    expect(row(page, fence.job_id)).to_contain_text("score 75 %", timeout=PATIENCE_MS)
+    expect(row(page, fence.job_id)).to_contain_text("score 75 %")
     perplexity = {"perplexity_dense": 18.0, "perplexity_pruned": 60.0, "perplexity_repaired": 27.0}
     served.scene.succeed(fence, range(20, 25), perplexity)
-    expect(row(page, fence.job_id)).to_contain_text("succeeded", timeout=PATIENCE_MS)
+    expect(row(page, fence.job_id)).to_contain_text("succeeded")
     expect(row(page, fence.job_id)).to_contain_text("1.50")
     assert row(page, below).bounding_box() == before
     fresh = served.scene.queued()
-    expect(page.locator("#rows tr").first).to_have_id(f"job-{fresh}", timeout=PATIENCE_MS)
+    expect(page.locator("#rows tr").first).to_have_id(f"job-{fresh}")
     expect(page.locator("#active")).to_have_text("0 running, 2 waiting")
     assert page.evaluate("window.untouched")
 
@@ -105,7 +105,7 @@ def test_focus_stays_where_it_was(page: Page, served: Served) -> None:
     page.goto("/jobs")
     page.locator(f"#link-{fence.job_id}").focus()
     served.scene.stage(fence, "score", 16_384)
-    expect(row(page, fence.job_id)).to_contain_text("score 25 %", timeout=PATIENCE_MS)
+    expect(row(page, fence.job_id)).to_contain_text("score 25 %")
     expect(page.locator(f"#link-{fence.job_id}")).to_be_focused()
 
 
@@ -116,11 +116,11 @@ def test_a_server_that_was_away(opener: Opener, served: Served) -> None:
     with serve(served.settings, graceful_seconds=1) as url:
         page.goto(f"{url}/jobs")
         expect(row(page, fence.job_id)).to_contain_text("starting")
-    expect(page.locator("#notice")).to_contain_text("does not answer", timeout=PATIENCE_MS)
+    expect(page.locator("#notice")).to_contain_text("does not answer")
     served.scene.stage(fence, "score", 16_384)
     port = int(url.rsplit(":", 1)[1])
     with serve(served.settings.model_copy(update={"api_port": port}), graceful_seconds=1):
-        expect(row(page, fence.job_id)).to_contain_text("score 25 %", timeout=PATIENCE_MS)
+        expect(row(page, fence.job_id)).to_contain_text("score 25 %")
         expect(page.locator("#notice")).to_be_empty()
         page.close()
 

@@ -17,7 +17,7 @@ from services.dashboard.user import PLAIN_COOKIE, User
 from services.db.models import Job
 from services.examples import SUBMISSIONS
 from services.jobs.submissions import JobSubmission
-from tests.dashboard.conftest import PATIENCE_MS, Opener, Served
+from tests.dashboard.conftest import Opener, Served
 from tests.dashboard.scenes import MODEL
 
 RICH = {
@@ -50,10 +50,10 @@ def test_submit_from_the_form(page: Page, served: Served) -> None:
     page.fill("#model", MODEL)
     page.fill("#layers", "20%")
     page.select_option("#strategy", "taylor")
-    page.locator('[id="strategy.sequences"]').fill("7", timeout=PATIENCE_MS)
+    page.locator('[id="strategy.sequences"]').fill("7")
     page.select_option("#recovery", "prune_and_comp")
     page.fill("#labels", "team=search\nrun=1")
-    expect(page.locator("#foreseen")).to_contain_text("6 of 30 layers go", timeout=PATIENCE_MS)
+    expect(page.locator("#foreseen")).to_contain_text("6 of 30 layers go")
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/jobs/*-*")
     [job] = jobs(served)
@@ -73,12 +73,12 @@ def test_the_form_is_checked_as_one_types(page: Page, served: Served) -> None:
     page.goto(f"/submit?model={MODEL}&layers=5&strategy=reverse")
     expect(page.locator(".strip .gone")).to_have_count(5)
     page.fill("#layers", "31")
-    expect(page.locator("#foreseen")).to_contain_text("the model has only 30 layers", timeout=PATIENCE_MS)
+    expect(page.locator("#foreseen")).to_contain_text("the model has only 30 layers")
     page.fill("#layers", "many")
-    expect(page.locator("#flaw-layers")).to_contain_text("neither a number", timeout=PATIENCE_MS)
+    expect(page.locator("#flaw-layers")).to_contain_text("Neither a number")
     expect(page.locator("#layers")).to_have_attribute("aria-invalid", "true")
     page.fill("#layers", "16")
-    expect(page.locator(".strip .gone")).to_have_count(16, timeout=PATIENCE_MS)
+    expect(page.locator(".strip .gone")).to_have_count(16)
     expect(page.locator("#flaw-layers")).to_be_empty()
     expect(page.locator("#foreseen .note").first).to_contain_text("16 of 30 layers go")
     assert jobs(served) == []
