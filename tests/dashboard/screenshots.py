@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 from playwright.sync_api import BrowserContext, sync_playwright
@@ -22,7 +21,7 @@ from services.db import migrate
 from services.db.sessions import Database, open_database
 from services.embedded import Stack, remove_stack
 from tests.dashboard.conftest import FLAGS, chromium
-from tests.dashboard.scenes import MODEL, furnish
+from tests.dashboard.scenes import MODEL, freshen, furnish
 from tests.serving import made_database, serve, settings_on
 
 FOLDER = Path("docs") / "screenshots"
@@ -79,13 +78,14 @@ def _take_all(settings: Settings, database: Database, target: Path) -> None:
                 context.clear_cookies()
                 if name != "login":
                     context.add_cookies([{"name": PLAIN_COOKIE, "value": cookie, "url": url}])
+                freshen(database, jobs)
                 _take(context, name, path, scheme, target)
             context.close()
         browser.close()
 
 
 def _take(context: BrowserContext, name: str, path: str, scheme: str, target: Path) -> None:
-    page: Any = context.new_page()
+    page = context.new_page()
     for size, width in WIDTHS.items():
         page.set_viewport_size({"width": width, "height": 800})
         page.goto(path)
