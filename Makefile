@@ -46,17 +46,19 @@ demo: setup
 
 # The dashboard's tests drive a real browser, which is no Python package.
 chromium:
-	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then :; \
+	@if (command -v chromium || command -v chromium-browser || command -v google-chrome) >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
 		|| echo "Chromium could not be installed: the tests of the dashboard cannot run."; \
 	else echo "No Chromium here: the tests of the dashboard will be skipped. Install chromium, or set GHOSTED_CHROMIUM to a browser of its kind."; fi
 
+# What needs no server runs in several processes; stacks and clocks want the machine for themselves.
 test: setup chromium
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal tests/unit tests/families
+	$(BIN)/python -m pytest --ignore tests/unit --ignore tests/families
 
 test-unit: setup
-	$(BIN)/python -m pytest tests/unit -m "not real"
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal tests/unit -m "not real"
 
 test-gpu: setup
 	$(BIN)/python -m pytest tests/gpu
