@@ -1,7 +1,9 @@
 """The list of jobs, as people see it."""
 
+import re
 from types import SimpleNamespace
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import httpx2
 from playwright.sync_api import Page, expect
@@ -134,6 +136,16 @@ def test_without_javascript(opener: Opener, served: Served) -> None:
     page.select_option("select[name=state]", "queued")
     page.get_by_role("button", name="Filter").click()
     expect(page.locator("#rows tr")).to_have_count(2)
+
+
+def test_times_are_those_of_the_viewers_zone(page: Page, served: Served) -> None:
+    """A browser in Berlin shows when the job was submitted there."""
+    job_id = served.scene.queued()
+    with served.database.read() as session:
+        created = session.get_one(Job, job_id).created_at.astimezone(ZoneInfo("Europe/Berlin"))
+    page.goto("/jobs")
+    told = row(page, job_id).locator("td").last.locator("time")
+    expect(told).to_have_attribute("title", re.compile(created.strftime("%I:%M:%S")))
 
 
 def test_hostile_names_are_text(opener: Opener, served: Served) -> None:
