@@ -1,5 +1,6 @@
 """The form for a job."""
 
+import json
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -132,6 +133,19 @@ def test_form_and_spec_say_the_same(spec: Mapping[str, Any]) -> None:
     made = JobSpec.model_validate({name: value for name, value in spec.items() if name != "labels"})
     values = values_of(made.model_dump(mode="json"), {}, 60)
     assert JobSubmission.model_validate(submission_of(values)).to_spec() == made
+
+
+def test_only_what_has_no_field_is_left_to_json() -> None:
+    """Of a job's spec the advanced part holds no more than it must: the fields can still be edited."""
+    made = JobSpec.model_validate(RICH)
+    values = values_of(made.model_dump(mode="json"), {}, 60)
+    assert json.loads(values["advanced"]).keys() == {"evaluation"}
+    assert json.loads(values["advanced"])["evaluation"].keys() == {"corpora", "tasks", "gate"}
+    edited = submission_of({**values, "evaluation.windows": "2", "layers": "3"})
+    assert made.evaluation is not None
+    assert JobSubmission.model_validate(edited).evaluation == made.evaluation.model_copy(
+        update={"windows": 2}
+    )
 
 
 @pytest.mark.parametrize("part", ["strategy", "recovery"])
