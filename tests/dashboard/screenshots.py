@@ -35,6 +35,9 @@ MEASURE = """() => {
   return { html: page.encodedBodySize, all: sum("encodedBodySize"), paint: paint?.startTime ?? 0 };
 }"""
 
+DRAWN = """() => [...document.querySelectorAll("[data-chart]")].every((chart) =>
+  chart.getBoundingClientRect().top > innerHeight || chart.matches(".js-plotly-plot, :has(.main-svg)"))"""
+
 
 def pages(jobs: Mapping[str, UUID]) -> dict[str, str]:
     """Every page by its picture's name."""
@@ -89,10 +92,13 @@ def _take(context: BrowserContext, name: str, path: str, scheme: str, target: Pa
     for size, width in WIDTHS.items():
         page.set_viewport_size({"width": width, "height": 800})
         page.goto(path)
-        page.wait_for_load_state("load")
-        page.wait_for_timeout(700)
+        page.wait_for_load_state("networkidle")
         measured = page.evaluate(MEASURE)
-        page.screenshot(path=target / f"{name}-{size}-{scheme}.png", full_page=size == "narrow")
+        if size == "narrow":
+            # All of it is in view then, and so drawn.
+            page.set_viewport_size({"width": width, "height": page.evaluate("document.body.scrollHeight")})
+        page.wait_for_function(DRAWN)
+        page.screenshot(path=target / f"{name}-{size}-{scheme}.png")
         weight = f"{measured['html'] / 1024:.1f} KiB of HTML, {measured['all'] / 1024:.1f} KiB in all"
         print(f"{name} {size} {scheme}: {weight}, painted after {measured['paint']:.0f} ms")  # noqa: T201
     page.close()
