@@ -8,42 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from ghosted_cli.service_commands import app
 from ghosted_cli.service_progress import harmless, line_of
 from ghosted_client import Client, Event, NotFoundError
 from services.artifacts.storage import ArtifactStore
 from services.db.sessions import Database
 from services.jobs import attempts
 from services.jobs.failures import Failure
-from tests.integration.services.finished import FILES, finish
+from tests.integration.services.commands import Run
+from tests.integration.services.finished import FILES, MISSED, finish
 from tests.integration.services.helpers import SPEC, Server, claim
-
-
-@pytest.fixture
-def run(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Run":
-    """The command line with the service's address and key in its environment, without profiles."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("GHOSTED_URL", server.url)
-    monkeypatch.setenv("GHOSTED_API_KEY", server.key)
-    return Run()
-
-
-class Run:
-    """Runs a command."""
-
-    def __call__(self, *arguments: str, code: int = 0) -> str:
-        """What it printed on stdout, once it ended with `code`."""
-        result = CliRunner().invoke(app, list(arguments))
-        assert result.exit_code == code, result.output
-        return result.stdout
-
-    def errors(self, *arguments: str, code: int) -> str:
-        """What it printed on stderr, once it ended with `code`."""
-        result = CliRunner().invoke(app, list(arguments))
-        assert result.exit_code == code, result.output
-        return result.stderr
 
 
 def test_a_job_is_submitted_as_the_options_say(run: Run, client: Client) -> None:
@@ -109,6 +83,22 @@ def test_an_artifact_is_pulled(
     assert (folder / "config.json").read_bytes() == FILES["config.json"]
 
 
+def test_a_kept_result_is_pulled_though_its_job_failed(
+    run: Run, client: Client, database: Database, store: ArtifactStore, folder: Path
+) -> None:
+    """Watching says how to have it and ends with 10; pulling brings all files and says what they are."""
+    evaluation = {"gate": [{"metric": "perplexity", "max_ratio": 2}], "on_miss": "keep"}
+    job = client.submit({**SPEC.model_dump(), "evaluation": evaluation})
+    finish(database, store, job.id, failure=MISSED)
+    assert f"is kept. Fetch it with: ghosted pull {job.id}" in run("watch", str(job.id), code=10)
+    assert MISSED.message in run.errors("watch", str(job.id), code=10)
+    assert "missed its quality gate" in run.errors("pull", str(job.id), str(folder), code=0)
+    assert (folder / "config.json").read_bytes() == FILES["config.json"]
+    assert client.artifact(job.id).missed_gate
+    printed = json.loads(run("pull", str(job.id), str(folder.with_name("other")), "--json"))
+    assert printed["missed_gate"] is True
+
+
 def test_the_key_can_lie_in_a_file(
     run: Run, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,15 +140,6 @@ def test_a_submission_can_be_repeated(run: Run, client: Client) -> None:
     assert len(client.list().items) == 1
 
 
-def test_a_submission_with_a_file_cannot_be_repeated(run: Run, server: Server, tmp_path: Path) -> None:
-    """Each upload is another one, so a key with a file is refused, with advice, and nothing is sent."""
-    file = tmp_path / "corpus.txt"
-    file.write_text("The fox.\n")
-    options = ("--layers", "2", "--calibration", str(file), "--idempotency-key", "mine", "--json")
-    refused = json.loads(run("submit", "owner/tiny", *options, code=10))["error"]
-    assert (refused["code"], "Leave the key out" in str(refused)) == ("invalid_spec", True)
-
-
 @pytest.mark.parametrize("option", ["--validate", "--dry-run"])
 def test_a_dry_run_submits_nothing(run: Run, client: Client, option: str) -> None:
     """It says what the service would do, in both forms, and refuses what submitting would refuse."""
@@ -167,23 +148,6 @@ def test_a_dry_run_submits_nothing(run: Run, client: Client, option: str) -> Non
     assert "would accept" in run(*options)
     run("submit", "smollm2-135m-instruct", "--layers", "900", option, code=10)
     assert client.list().items == ()
-
-
-def test_a_file_is_uploaded_to_calibrate_on(run: Run, client: Client, tmp_path: Path) -> None:
-    """The job names the upload; a dry run leaves none behind, nor does a submission that is refused."""
-    file = tmp_path / "corpus.txt"
-    file.write_text("The fox.\n\nThe dog.\n")
-    options = ("submit", "owner/tiny", "--layers", "2", "--calibration", str(file), "--json")
-    looked = json.loads(run(*options, "--validate"))["spec"]["calibration"]["dataset"]
-    assert looked["kind"] == "upload"
-    with pytest.raises(NotFoundError):
-        client.delete_upload(looked["id"])
-    job = json.loads(run(*options))
-    assert job["spec"]["calibration"]["dataset"]["kind"] == "upload"
-    refused = run(*options, "--deadline", "999999999", code=10)
-    assert json.loads(refused)["error"]["code"] == "invalid_request"
-    missing = run("submit", "owner/tiny", "--layers", "2", "--calibration", "./no.txt", "--json", code=10)
-    assert json.loads(missing)["error"]["code"] == "data_not_found"
 
 
 def test_a_hub_token_comes_from_the_environment_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
