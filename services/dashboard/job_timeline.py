@@ -1,0 +1,123 @@
+"""When a job did what: its attempts, and the stages of each, from the job's events."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from services.db.models import JobEvent
+from services.jobs.states import Transition
+
+# Which events tell of attempts and stages.
+STAGE_STARTED, STAGE_FINISHED = "stage_started", "stage_finished"
+TOLD_BY = (STAGE_STARTED, STAGE_FINISHED, *Transition)
+ENDINGS = frozenset(
+    {Transition.REQUEUED, Transition.SUCCEEDED, Transition.FAILED, Transition.CANCELLED}
+)
+
+
+@dataclass(frozen=True)
+class StageSpan:
+    """A stage of an attempt; `seconds` is None while it runs, `outcome` is done, running or broken off."""
+
+    stage: str
+    started_at: datetime
+    seconds: float | None
+    outcome: str
+    peak_memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class AttemptSpan:
+    """An attempt; `ended` is None while it runs, else how: succeeded, failed, cancelled, requeued."""
+
+    number: int
+    started_at: datetime
+    waited_seconds: float
+    seconds: float | None
+    ended: str | None
+    cause: str | None
+    stages: tuple[StageSpan, ...]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """All attempts, in order; `longest_seconds` is the longest stage, for bars to one scale."""
+
+    attempts: tuple[AttemptSpan, ...]
+    longest_seconds: float
+
+
+@dataclass
+class _Attempt:
+    number: int
+    started_at: datetime
+    waited_seconds: float
+    stages: list[StageSpan] = field(default_factory=list)
+    ended_at: datetime | None = None
+    ended: str | None = None
+    cause: str | None = None
+
+    def begin(self, event: JobEvent) -> None:
+        self._break_off(event.at)
+        stage = str(event.payload.get("stage", ""))
+        self.stages.append(StageSpan(stage, event.at, None, "running", None))
+
+    def finish(self, event: JobEvent) -> None:
+        if self.stages:
+            last = self.stages[-1]
+            seconds, peak = _number(event.payload, "seconds"), _number(event.payload, "peak_memory_bytes")
+            whole = None if peak is None else int(peak)
+            self.stages[-1] = StageSpan(last.stage, last.started_at, seconds, "done", whole)
+
+    def end(self, event: JobEvent) -> None:
+        self._break_off(event.at)
+        self.ended, self.ended_at = event.type, event.at
+        cause = event.payload.get("cause") or event.payload.get("code")
+        self.cause = None if cause is None else str(cause)
+
+    def _break_off(self, at: datetime) -> None:
+        if self.stages and self.stages[-1].outcome == "running":
+            last = self.stages[-1]
+            passed = (at - last.started_at).total_seconds()
+            self.stages[-1] = StageSpan(last.stage, last.started_at, passed, "broken off", None)
+
+    def span(self) -> AttemptSpan:
+        seconds = None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
+        return AttemptSpan(
+            self.number,
+            self.started_at,
+            self.waited_seconds,
+            seconds,
+            self.ended,
+            self.cause,
+            tuple(self.stages),
+        )
+
+
+def timeline(events: Iterable[JobEvent], created_at: datetime) -> Timeline:
+    """What `events`, in order and of the types `TOLD_BY`, tell."""
+    attempts: list[_Attempt] = []
+    free_at = created_at
+    for event in events:
+        if event.type == Transition.CLAIMED:
+            waited = max((event.at - free_at).total_seconds(), 0.0)
+            attempts.append(_Attempt(event.attempt, event.at, waited))
+        elif attempts and event.type == STAGE_STARTED:
+            attempts[-1].begin(event)
+        elif attempts and event.type == STAGE_FINISHED:
+            attempts[-1].finish(event)
+        elif attempts and event.type in ENDINGS and attempts[-1].ended is None:
+            attempts[-1].end(event)
+            free_at = event.at
+    spans = tuple(attempt.span() for attempt in attempts)
+    return Timeline(spans, _longest(spans))
+
+
+def _longest(spans: Sequence[AttemptSpan]) -> float:
+    return max((stage.seconds or 0.0 for span in spans for stage in span.stages), default=0.0)
+
+
+def _number(payload: dict[str, Any], name: str) -> float | None:
+    value = payload.get(name)
+    return float(value) if isinstance(value, int | float) else None
