@@ -9,6 +9,7 @@ from services import health, methods, metrics, openapi, problems
 from services.artifacts import endpoints as artifacts
 from services.bodies import BodyGuard
 from services.config import Settings
+from services.dashboard import routes as dashboard
 from services.jobs import endpoints as jobs
 from services.parameters import check_parameters
 from services.request_log import RequestLog
@@ -43,6 +44,7 @@ def create_app(settings: Settings) -> FastAPI:
         methods.router,
         workers.router,
         health.router,
+        dashboard.router,
     ):
         app.include_router(router)
     if settings.metrics != "off":

@@ -15,11 +15,12 @@ def tagged(content: BaseModel, if_none_match: str | None) -> Response:
     body = content.model_dump_json().encode()
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {**HEADERS, "ETag": tag}
-    if if_none_match is not None and _holds(if_none_match, tag):
+    if if_none_match is not None and holds(if_none_match, tag):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type="application/json", headers=headers)
 
 
-def _holds(if_none_match: str, tag: str) -> bool:
+def holds(if_none_match: str, tag: str) -> bool:
+    """Whether the header `If-None-Match` names `tag`."""
     # RFC 9110, 13.1.2: a list of tags, compared weakly, or "*".
     return if_none_match.strip() == "*" or tag in _TAG.findall(if_none_match)
