@@ -1,6 +1,9 @@
 """Charts as data: what charts.js draws, and what the table beside it says."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Value = float | str | None
 
 
 @dataclass(frozen=True)
@@ -32,3 +35,32 @@ class Chart:
     x: Axis
     y: Axis
     series: tuple[Series, ...]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The same as plain values, for the page's script."""
+        return asdict(self)
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """The columns of the table: what is along the x axis, then each series, or its points by name."""
+        if self._names_points:
+            return ("", self.x.title, self.y.title)
+        return (self.x.title, *(one.name for one in self.series))
+
+    @property
+    def lines(self) -> tuple[tuple[Value, ...], ...]:
+        """The rows of the table."""
+        if self._names_points:
+            return tuple(
+                point
+                for one in self.series
+                for point in zip(one.labels, one.x, one.y, strict=False)
+            )
+        columns = [dict(zip(one.x, one.y, strict=True)) for one in self.series]
+        places = sorted({place for column in columns for place in column})
+        return tuple((place, *(column.get(place) for column in columns)) for place in places)
+
+    @property
+    def _names_points(self) -> bool:
+        return any(one.labels for one in self.series)

@@ -1,6 +1,6 @@
 """What was measured, variants side by side: dense, pruned, repaired."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,11 @@ class FigureRow:
     def value(self, variant: str) -> float | None:
         """The value of `variant`, if it was measured and is a number."""
         return next((cell.value for cell in self.cells if cell.variant == variant), None)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it tells if the model still works."""
+        return self.kind in {"perplexity", "task"}
 
     @property
     def result(self) -> float | None:
@@ -100,11 +105,6 @@ def _on(metrics: Iterable[JobMetric]) -> str:
     if "prompts" in detail:
         return f"{detail['prompts']} prompts"
     return ""
-
-
-def main_rows(rows: Sequence[FigureRow]) -> tuple[FigureRow, ...]:
-    """The rows that tell whether the model still works: perplexities and tasks."""
-    return tuple(row for row in rows if row.kind in {"perplexity", "task"})
 
 
 def _number(value: Any) -> float | None:

@@ -70,9 +70,6 @@ def metrics_of(session: ReadSession, jobs: Sequence[Job]) -> dict[UUID, list[Job
 def newest_succeeded(session: ReadSession, viewer: Viewer, *, limit: int) -> Sequence[Job]:
     """At most `limit` jobs that have succeeded, newest first."""
     query = (
-        select(Job)
-        .where(viewer.sees(), Job.state == JobState.SUCCEEDED)
-        .order_by(Job.id.desc())
-        .limit(limit)
+        select(Job).where(viewer.sees(), Job.state == JobState.SUCCEEDED).order_by(Job.id.desc()).limit(limit)
     )
     return session.scalars(query).all()

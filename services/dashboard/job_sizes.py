@@ -44,7 +44,11 @@ def sizes_of(manifest: Manifest, rows: Sequence[FigureRow]) -> tuple[BeforeAfter
         ),
         BeforeAfter("parameters", "count", *parameters),
         _weights(manifest, parameters[0]),
-        *(BeforeAfter(row.metric, "none", row.value("dense"), row.result) for row in rows if row.kind == "speed"),
+        *(
+            BeforeAfter(row.metric, "none", row.value("dense"), row.result)
+            for row in rows
+            if row.kind == "speed"
+        ),
     )
     return tuple(one for one in found if one.before is not None or one.after is not None)
 

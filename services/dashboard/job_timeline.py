@@ -1,27 +1,31 @@
 """When a job did what: its attempts, and the stages of each, from the job's events."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from ghosted_core.recorder import Stage
 from services.db.models import JobEvent
 from services.jobs.states import Transition
 
+# All stages in their order; a job without need of one leaves it out.
+STAGES = (*(stage.value for stage in Stage), "upload", "verify")
 # Which events tell of attempts and stages.
 STAGE_STARTED, STAGE_FINISHED = "stage_started", "stage_finished"
 TOLD_BY = (STAGE_STARTED, STAGE_FINISHED, *Transition)
-ENDINGS = frozenset(
-    {Transition.REQUEUED, Transition.SUCCEEDED, Transition.FAILED, Transition.CANCELLED}
-)
+ENDINGS = frozenset({Transition.REQUEUED, Transition.SUCCEEDED, Transition.FAILED, Transition.CANCELLED})
 
 
 @dataclass(frozen=True)
 class StageSpan:
-    """A stage of an attempt; `seconds` is None while it runs, `outcome` is done, running or broken off."""
+    """A stage of an attempt; `seconds` is None while it runs.
+
+    `outcome` is done, running, broken off, or not run (yet).
+    """
 
     stage: str
-    started_at: datetime
+    started_at: datetime | None
     seconds: float | None
     outcome: str
     peak_memory_bytes: int | None
@@ -42,9 +46,15 @@ class AttemptSpan:
 
 @dataclass(frozen=True)
 class Timeline:
-    """All attempts, in order; `longest_seconds` is the longest stage, for bars to one scale."""
+    """The latest attempt, which lists every stage there is, and those before, latest first.
 
-    attempts: tuple[AttemptSpan, ...]
+    Before a worker has begun, `stages` are all that is known. `longest_seconds` is that of the longest
+    stage, for bars to one scale.
+    """
+
+    stages: tuple[StageSpan, ...]
+    latest: AttemptSpan | None
+    earlier: tuple[AttemptSpan, ...]
     longest_seconds: float
 
 
@@ -68,7 +78,7 @@ class _Attempt:
             last = self.stages[-1]
             seconds, peak = _number(event.payload, "seconds"), _number(event.payload, "peak_memory_bytes")
             whole = None if peak is None else int(peak)
-            self.stages[-1] = StageSpan(last.stage, last.started_at, seconds, "done", whole)
+            self.stages[-1] = replace(last, seconds=seconds, outcome="done", peak_memory_bytes=whole)
 
     def end(self, event: JobEvent) -> None:
         self._break_off(event.at)
@@ -77,10 +87,10 @@ class _Attempt:
         self.cause = None if cause is None else str(cause)
 
     def _break_off(self, at: datetime) -> None:
-        if self.stages and self.stages[-1].outcome == "running":
-            last = self.stages[-1]
+        last = self.stages[-1] if self.stages else None
+        if last is not None and last.outcome == "running" and last.started_at is not None:
             passed = (at - last.started_at).total_seconds()
-            self.stages[-1] = StageSpan(last.stage, last.started_at, passed, "broken off", None)
+            self.stages[-1] = replace(last, seconds=passed, outcome="broken off")
 
     def span(self) -> AttemptSpan:
         seconds = None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
@@ -110,12 +120,27 @@ def timeline(events: Iterable[JobEvent], created_at: datetime) -> Timeline:
         elif attempts and event.type in ENDINGS and attempts[-1].ended is None:
             attempts[-1].end(event)
             free_at = event.at
-    spans = tuple(attempt.span() for attempt in attempts)
-    return Timeline(spans, _longest(spans))
+    spans = [attempt.span() for attempt in attempts]
+    latest = spans.pop() if spans else None
+    stages = _all_stages(latest.stages if latest is not None else ())
+    return Timeline(stages, latest, tuple(reversed(spans)), _longest(stages))
 
 
-def _longest(spans: Sequence[AttemptSpan]) -> float:
-    return max((stage.seconds or 0.0 for span in spans for stage in span.stages), default=0.0)
+def _all_stages(run: Sequence[StageSpan]) -> tuple[StageSpan, ...]:
+    """Those that ran, and where the others would have been.
+
+    That the list has its full length from the start keeps what stands below it in its place.
+    """
+    names = {span.stage for span in run}
+    missing = [StageSpan(name, None, None, "not run", None) for name in STAGES if name not in names]
+    known = [span for span in (*run, *missing) if span.stage in STAGES]
+    others = [span for span in run if span.stage not in STAGES]
+    # Stable: a stage that ran twice, as the evaluation of tasks does, keeps the order of its runs.
+    return (*sorted(known, key=lambda span: STAGES.index(span.stage)), *others)
+
+
+def _longest(spans: Sequence[StageSpan]) -> float:
+    return max((span.seconds or 0.0 for span in spans), default=0.0)
 
 
 def _number(payload: dict[str, Any], name: str) -> float | None:
