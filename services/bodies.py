@@ -5,11 +5,15 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.errors import BodyTooLargeError, MediaTypeError, ServiceError
+from services.parameters import VERSIONED
 from services.problems import respond
+
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
 
 
 class BodyGuard:
-    """Lets JSON bodies of at most `max_bytes` through; the rest is answered 413 or 415."""
+    """Lets bodies of at most `max_bytes` through, JSON and the dashboard's forms; the rest is answered 413 or 415."""
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self.app = app
@@ -23,7 +27,7 @@ class BodyGuard:
         headers = Headers(scope=scope)
         try:
             body = await self._read(headers, receive)
-            _check_media_type(headers, body)
+            _check_media_type(scope["path"], headers, body)
         except ServiceError as error:
             await respond(error)(scope, receive, send)
             return
@@ -52,9 +56,11 @@ class BodyGuard:
         return BodyTooLargeError(f"the body is longer than {self.max_bytes} bytes")
 
 
-def _check_media_type(headers: Headers, body: bytes) -> None:
+def _check_media_type(path: str, headers: Headers, body: bytes) -> None:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if body and kind != "application/json":
+    # Forms are for the dashboard: to the API any site could send them.
+    taken = {JSON} if path.startswith(VERSIONED) else {JSON, FORM}
+    if body and kind not in taken:
         raise MediaTypeError(f"the body is said to be '{kind}'")
 
 

@@ -131,6 +131,12 @@ class Settings(StoreSettings, DatabaseSettings):
     requests_per_minute: int = Field(
         default=600, ge=0, description="Requests that a key may send in a minute; 0 for no limit."
     )
+    login_seconds: WholeSeconds = Field(
+        default=12 * 3600, description="How long a login to the dashboard lasts."
+    )
+    failed_logins_per_minute: int = Field(
+        default=10, ge=0, description="Logins from one address that may fail in a minute; 0 for no limit."
+    )
     jobs_per_day: int = Field(
         default=1000, ge=0, description="Jobs that a key may submit in 24 hours; 0 for no limit."
     )

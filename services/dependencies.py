@@ -52,14 +52,19 @@ def _caller(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> Caller:
     """Who sends this request, counted against the key's limit."""
-    caller = ANYONE if not tools.settings.auth_enabled else _identified(tools, credentials)
+    caller = ANYONE if not tools.settings.auth_enabled else identified(tools, credentials)
     # Without keys, whoever has the same address shares a limit.
     host = request.client.host if request.client else ""
     tools.limiter.count_request(host if caller.key_id is None else str(caller.key_id))
     return caller
 
 
-def _identified(tools: Toolbox, credentials: HTTPAuthorizationCredentials | None) -> Caller:
+def identified(tools: Toolbox, credentials: HTTPAuthorizationCredentials | None) -> Caller:
+    """Whose key this is.
+
+    Raises:
+        UnauthenticatedError: no key, or none that is in use.
+    """
     if credentials is None:
         raise UnauthenticatedError("this request carries no API key")
     with tools.database.read() as session:

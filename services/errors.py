@@ -10,6 +10,7 @@ GhostedError
 │   │   └── UploadNotCompleteError     a job names an upload that was not completed
 │   ├── UnauthenticatedError      401
 │   ├── ScopeMissingError         403  the key may not do this
+│   ├── ForeignFormError          403  a form of the dashboard that was not sent by its own page
 │   ├── RouteNotFoundError        404
 │   ├── JobNotFoundError          404  no such job, or one of another key
 │   ├── UploadNotFoundError       404  no such upload, or one of another key
@@ -85,6 +86,14 @@ class ScopeMissingError(ServiceError):
     code = "scope_missing"
     status = 403
     advice = "Use a key with the named scope; 'ghosted keys create --scope' makes one."
+
+
+class ForeignFormError(ServiceError):
+    """The form was not sent by a page of this service that you are logged in to now."""
+
+    code = "foreign_form"
+    status = 403
+    advice = "Open the page again and send the form from there."
 
 
 class RouteNotFoundError(ServiceError):

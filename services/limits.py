@@ -47,6 +47,7 @@ class Limiter:
         self._windows = SlidingWindowCounterRateLimiter(storage)
         self._requests = _item(RateLimitItemPerMinute, settings.requests_per_minute, "requests")
         self._jobs = _item(RateLimitItemPerDay, settings.jobs_per_day, "jobs")
+        self._logins = _item(RateLimitItemPerMinute, settings.failed_logins_per_minute, "logins")
         self._clock = clock
         self._resume_at = 0.0
 
@@ -74,11 +75,30 @@ class Limiter:
                 "this key may submit no more jobs for now", retry_after_seconds=refusal.retry_after_seconds
             )
 
+    def check_logins(self, host: str) -> None:
+        """Return if another login from `host` may be tried.
+
+        Raises:
+            TooManyRequestsError: too many failed within a minute.
+        """
+        refusal = self._ask(self._windows.test, self._logins, host)
+        if refusal is not None:
+            raise TooManyRequestsError(
+                "too many logins from this address failed", retry_after_seconds=refusal.retry_after_seconds
+            )
+
+    def count_failed_login(self, host: str) -> None:
+        """One more login from `host` failed."""
+        self._count(self._logins, host)
+
     def _count(self, item: RateLimitItem | None, who: str) -> Refusal | None:
+        return self._ask(self._windows.hit, item, who)
+
+    def _ask(self, limit: Callable[..., bool], item: RateLimitItem | None, who: str) -> Refusal | None:
         if item is None or self._clock() < self._resume_at:
             return None
         try:
-            if self._windows.hit(item, who):
+            if limit(item, who):
                 return None
             reset_at = self._windows.get_window_stats(item, who).reset_time
         except RedisError as error:

@@ -56,7 +56,7 @@ def find_key(session: ReadSession, plain: str) -> FoundKey | None:
     prefix = prefix_of(plain)
     if prefix is None:
         return None
-    query = select(ApiKey, _use_to_note().label("use_to_note")).where(ApiKey.prefix == prefix, _in_use())
+    query = select(ApiKey, use_to_note().label("use_to_note")).where(ApiKey.prefix == prefix, in_use())
     row = session.execute(query).one_or_none()
     if row is None or not matches(plain, row.ApiKey.digest):
         return None
@@ -67,7 +67,7 @@ def note_use(session: WriteSession, key_id: UUID) -> None:
     """The key's row says that it was used within the last minute."""
     session.execute(
         update(ApiKey)
-        .where(ApiKey.id == key_id, _use_to_note())
+        .where(ApiKey.id == key_id, use_to_note())
         .values(last_used_at=func.now())
         .execution_options(synchronize_session=False)
     )
@@ -95,9 +95,11 @@ def revoke_key(session: WriteSession, prefix: str) -> bool:
     return session.scalars(statement).one_or_none() is not None
 
 
-def _in_use() -> ColumnElement[bool]:
+def in_use() -> ColumnElement[bool]:
+    """Whether a key opens anything: it is neither revoked nor past its time."""
     return ApiKey.revoked_at.is_(None) & or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > func.now())
 
 
-def _use_to_note() -> ColumnElement[bool]:
+def use_to_note() -> ColumnElement[bool]:
+    """Whether it is time to note that a key is used."""
     return or_(ApiKey.last_used_at.is_(None), ApiKey.last_used_at < func.now() - USE_NOTED_EVERY)

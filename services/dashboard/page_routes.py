@@ -34,9 +34,10 @@ CHARTS_POLICY = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inl
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # Not no-referrer: with it browsers send the forms of our own pages with the origin "null".
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "private, no-cache",
+    "Cache-Control": "private, no-store",
     "Vary": "Cookie, Authorization",
 }
 

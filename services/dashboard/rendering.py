@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -88,7 +88,9 @@ def render(
     """
     headers = {} if policy is None else {"Content-Security-Policy": policy}
     if status == 200 and request.method == "GET":  # noqa: PLR2004
-        headers["ETag"] = _tag(page, template_name, repr(viewer))
+        headers["ETag"] = _tag(
+            page, template_name, repr(viewer), viewer.csrf_token if viewer is not None else ""
+        )
         if holds(request.headers.get("If-None-Match", ""), headers["ETag"]):
             return Response(status_code=304, headers=headers)
     # Not asdict: parts of a page keep their types, which templates and filters know.
@@ -114,12 +116,13 @@ def render_error(request: Request, error: GhostedError) -> Response:
 
 def as_json(page: Any) -> bytes:
     """The dataclass as JSON."""
-    return _adapter(type(page)).dump_json(page)
+    return _adapter(cast("Hashable", type(page))).dump_json(page)
 
 
 @cache
 def _adapter(kind: Hashable) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+    adapter: TypeAdapter[Any] = TypeAdapter(cast("Any", kind))
+    return adapter
 
 
 def _tag(page: Any, *more: str) -> str:

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from services.dashboard import assets, compare_page, job_page, jobs_page, submit_page, system_page
+from services.dashboard import assets, compare_page, job_page, jobs_page, login_page, submit_page, system_page
 from services.dashboard.page_routes import page_router
 from services.dashboard.urls import HOME
 
@@ -19,6 +19,7 @@ def show_home() -> Response:
 router = APIRouter()
 for _part in (
     home,
+    login_page.router,
     jobs_page.router,
     submit_page.router,
     compare_page.router,

@@ -69,6 +69,19 @@ class ApiKey(Base):
     revoked_at: Mapped[datetime | None]
 
 
+class Login(Base):
+    """A browser in which someone has logged in with a key; the key's end is its end too."""
+
+    __tablename__ = "logins"
+    __table_args__ = (Index("ix_logins_expires_at", "expires_at"),)
+
+    # SHA-256 of the random text in the browser's cookie.
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    key_id: Mapped[UUID] = mapped_column(ForeignKey("api_keys.id", ondelete="CASCADE"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    expires_at: Mapped[datetime]
+
+
 def _sql_list(values: frozenset[JobState]) -> str:
     return ", ".join(f"'{value}'" for value in sorted(values))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from services.artifacts import retention
 from services.artifacts.stages import sweep_stages
 from services.artifacts.storage import ArtifactStore
+from services.auth import logins
 from services.chores import Chore
 from services.config import Settings
 from services.db.sessions import Database, WriteSession
@@ -51,6 +52,7 @@ def repairs(database: Database, settings: Settings, leader: Leader) -> tuple[Cho
     return (
         led("sweep of jobs", lambda: _in_transaction(database, settings, sweep_jobs)),
         led("sweep of workers", lambda: _in_transaction(database, settings, sweep_workers)),
+        led("sweep of logins", lambda: sweep_logins(database), rarely=RARELY),
     )
 
 
@@ -91,6 +93,12 @@ def sweep_workers(session: WriteSession, settings: Settings) -> int:
     for worker in gone:
         logger.warning("worker %s has not been seen for long and is no longer listed", worker)
     return len(gone)
+
+
+def sweep_logins(database: Database) -> int:
+    """Logins past their time are gone; returns how many were."""
+    with database.write() as session:
+        return logins.forget_ended(session)
 
 
 def sweep_objects(database: Database, store: ArtifactStore, settings: Settings) -> int:
