@@ -53,9 +53,7 @@ class Chart:
         """The rows of the table."""
         if self._names_points:
             return tuple(
-                point
-                for one in self.series
-                for point in zip(one.labels, one.x, one.y, strict=False)
+                point for one in self.series for point in zip(one.labels, one.x, one.y, strict=False)
             )
         columns = [dict(zip(one.x, one.y, strict=True)) for one in self.series]
         places = sorted({place for column in columns for place in column})

@@ -27,12 +27,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class FigureRow:
-    """A metric of the variants that have it. `kind` is perplexity, task, speed or other."""
+    """A metric of the variants that have it. `kind` is perplexity, task, speed or other.
+
+    `on` says on what it was measured, `fingerprint` exactly which text that was, if it was a text.
+    """
 
     metric: str
     kind: str
     lower_is_better: bool
     on: str
+    fingerprint: str
     cells: tuple[Cell, ...]
 
     def value(self, variant: str) -> float | None:
@@ -67,6 +71,9 @@ def _row(name: str, measured: Mapping[str, JobMetric]) -> FigureRow:
         kind=_kind(name, measured.values()),
         lower_is_better=name.startswith(LOWER_IS_BETTER),
         on=_on(measured.values()),
+        fingerprint=next(
+            (str(one.detail["fingerprint"]) for one in measured.values() if "fingerprint" in one.detail), ""
+        ),
         cells=tuple(_cell(name, variant, measured.get(variant), largest) for variant in VARIANTS),
     )
 
@@ -91,6 +98,11 @@ def _kind(name: str, metrics: Iterable[JobMetric]) -> str:
     if any("task" in metric.detail for metric in metrics):
         return "task"
     return "speed" if "latency" in name or "tokens_per_second" in name else "other"
+
+
+def _fingerprint(metrics: Iterable[JobMetric]) -> str:
+    found = (str(one.detail["fingerprint"]) for one in metrics if "fingerprint" in one.detail)
+    return next(found, "")
 
 
 def _on(metrics: Iterable[JobMetric]) -> str:
