@@ -100,8 +100,7 @@ def compare_page(
     along, up = _named(costs, x), _named(qualities, y)
     jobs = picked.compared
     chart = compare_figures.trade_off(jobs, along, up) if along is not None and up is not None else None
-    lower = {one.name: one.lower_is_better for one in (*costs, *qualities)}
-    lower |= {row.metric: row.lower_is_better for row in picked.all_rows}
+    measures = {one.name: one for one in (*costs, *qualities)}
     return ComparePage(
         title="Compare",
         choices=_choices(session, user, picked.jobs),
@@ -113,7 +112,7 @@ def compare_page(
         notes=_notes(jobs, up),
         charts=() if chart is None else (chart,),
         differences=differences(picked.jobs),
-        figures=figure_lines(jobs, lower),
+        figures=figure_lines(jobs, measures),
         csv_address=f"/compare.csv?{urlencode([('job', job.id) for job in picked.jobs])}",
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from services.dashboard import spec_words
-from services.dashboard.compare_figures import Compared
+from services.dashboard.compare_figures import Compared, Measure
 from services.db.models import Job
 
 ABSENT = "\N{EN DASH}"
@@ -26,7 +26,7 @@ class Difference:
 class FigureLine:
     """A figure of each job; `best` says which jobs have the best one, where one is better."""
 
-    name: str
+    title: str
     values: tuple[float | None, ...]
     best: tuple[bool, ...]
 
@@ -39,19 +39,19 @@ def differences(jobs: Sequence[Job]) -> tuple[Difference, ...]:
     return tuple(one for one in found if len(set(one.values)) > 1)
 
 
-def figure_lines(jobs: Sequence[Compared], lower_is_better: Mapping[str, bool]) -> tuple[FigureLine, ...]:
+def figure_lines(jobs: Sequence[Compared], measures: Mapping[str, Measure]) -> tuple[FigureLine, ...]:
     """Every figure that one of the jobs has."""
     names = dict.fromkeys(name for job in jobs for name in job.figures)
-    return tuple(_line(name, jobs, lower_is_better.get(name)) for name in names)
+    return tuple(_line(name, jobs, measures.get(name)) for name in names)
 
 
-def _line(name: str, jobs: Sequence[Compared], lower: bool | None) -> FigureLine:  # noqa: FBT001 - a fact
+def _line(name: str, jobs: Sequence[Compared], measure: Measure | None) -> FigureLine:
     values = tuple(job.figures.get(name) for job in jobs)
     known = [value for value in values if value is not None]
-    if lower is None or len(set(known)) < 2:  # noqa: PLR2004 - of one value none is better
-        return FigureLine(name, values, tuple(False for _ in values))
-    best = min(known) if lower else max(known)
-    return FigureLine(name, values, tuple(value == best for value in values))
+    if measure is None or len(set(known)) < 2:  # noqa: PLR2004 - of one value none is better
+        return FigureLine(name if measure is None else measure.title, values, tuple(False for _ in values))
+    best = min(known) if measure.lower_is_better else max(known)
+    return FigureLine(measure.title, values, tuple(value == best for value in values))
 
 
 def as_csv(jobs: Sequence[Job], found: Sequence[Compared]) -> str:

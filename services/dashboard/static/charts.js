@@ -58,7 +58,7 @@ function axis(wanted) {
     linecolor: colour("--chart-grid"),
     zeroline: false,
     automargin: true,
-    exponentformat: "power",
+    exponentformat: "e",
   };
 }
 
