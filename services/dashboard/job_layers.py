@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.plan import PruningPlan
+
+# Of more, no model is known; a row that says so is wrong, and would make an endless page.
+MOST_LAYERS = 4096
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class _Plan(_Loose):
 
 
 class _Source(_Loose):
-    layer_count: int
+    layer_count: int = Field(ge=1, le=MOST_LAYERS)
 
 
 class _Summary(_Loose):
