@@ -36,6 +36,7 @@ function tellTimes(root) {
     const at = new Date(element.dateTime);
     const passed = (Date.now() - at) / 1000;
     if ("since" in element.dataset) put(element, span(passed));
+    else if ("until" in element.dataset) put(element, span(-passed));
     else if ("relative" in element.dataset) {
       element.title = shown.format(at);
       put(element, passed < 5 ? "now" : `${span(passed)} ago`);
