@@ -67,12 +67,16 @@ def compared(job: Job, rows: Sequence[FigureRow]) -> Compared:
     for row in rows:
         _note(figures, row.metric, row.result)
         _note(dense, row.metric, row.value("dense"))
-    model = spec_words.model_name(job.spec)
-    count = spec_words.amount(job.spec, None, None)
-    ways = [spec_words.choice_name(job.spec, field) for field in ("strategy", "recovery")]
-    label = " · ".join((model, f"{count} layers", *ways))
     texts = {row.metric: f"{row.on} {row.fingerprint}" for row in rows if row.is_main}
-    return Compared(job.id, job.state, model, label, figures, dense, texts)
+    return Compared(
+        job.id,
+        job.state,
+        spec_words.model_name(job.spec),
+        spec_words.job_words(job.spec),
+        figures,
+        dense,
+        texts,
+    )
 
 
 def _note(figures: dict[str, float], name: str, value: float | None, unit: float = 1) -> None:

@@ -138,9 +138,7 @@ def _choices(session: Session, user: CurrentUser, picked: Sequence[Job]) -> tupl
 
 
 def _choice(job: Job, picked: bool) -> Choice:  # noqa: FBT001 - a fact
-    ways = (spec_words.choice_name(job.spec, "strategy"), spec_words.choice_name(job.spec, "recovery"))
-    words = (spec_words.model_name(job.spec), f"{spec_words.amount(job.spec, None, None)} layers", *ways)
-    return Choice(job.id, " · ".join(words), job.state, job.created_at, picked)
+    return Choice(job.id, spec_words.job_words(job.spec), job.state, job.created_at, picked)
 
 
 Made = Annotated[ComparePage, Depends(compare_page)]

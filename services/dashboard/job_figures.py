@@ -1,14 +1,16 @@
 """What was measured, variants side by side: dense, pruned, repaired."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from services.db.models import JobMetric
 
-VARIANTS = ("dense", "pruned", "repaired")
-# The repaired model's figures are the job's result; without a repair, the pruned one's.
-RESULT = ("repaired", "pruned")
+VARIANTS = ("dense", "pruned", "repaired", "finetuned")
+# The figures of the last of these that there is are the job's result.
+RESULT = ("finetuned", "repaired", "pruned")
+# Their place is kept while they are not measured yet.
+ALWAYS = frozenset({"dense", "pruned", "repaired"})
 LOWER_IS_BETTER = ("perplexity", "nll", "kl", "longest_repeat", "latency", "seconds", "memory")
 # e^nll, so that the error of a perplexity follows from that of its logarithm.
 PERPLEXITY = "perplexity"
@@ -55,16 +57,21 @@ class FigureRow:
 
 
 def figure_rows(metrics: Iterable[JobMetric]) -> tuple[FigureRow, ...]:
-    """Rows in the order in which they were measured; figures without a variant are not among them."""
+    """Rows in the order in which they were measured; figures without a variant are not among them.
+
+    All rows have the same variants: those of which something was measured.
+    """
     found: dict[str, dict[str, JobMetric]] = {}
     for metric in metrics:
         name, _, variant = metric.name.rpartition("_")
         if name and variant in VARIANTS:
             found.setdefault(name, {})[variant] = metric
-    return tuple(_row(name, measured) for name, measured in found.items())
+    there = {variant for measured in found.values() for variant in measured}
+    variants = [variant for variant in VARIANTS if variant in there | ALWAYS]
+    return tuple(_row(name, measured, variants) for name, measured in found.items())
 
 
-def _row(name: str, measured: Mapping[str, JobMetric]) -> FigureRow:
+def _row(name: str, measured: Mapping[str, JobMetric], variants: Sequence[str]) -> FigureRow:
     largest = max((abs(one.value) for one in measured.values() if one.value is not None), default=0.0)
     return FigureRow(
         metric=name,
@@ -74,7 +81,7 @@ def _row(name: str, measured: Mapping[str, JobMetric]) -> FigureRow:
         fingerprint=next(
             (str(one.detail["fingerprint"]) for one in measured.values() if "fingerprint" in one.detail), ""
         ),
-        cells=tuple(_cell(name, variant, measured.get(variant), largest) for variant in VARIANTS),
+        cells=tuple(_cell(name, variant, measured.get(variant), largest) for variant in variants),
     )
 
 

@@ -1,9 +1,9 @@
 """/jobs/{job_id}: where a job stands, why, what came of it, and what can be done."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import Depends, Request, Response
@@ -14,14 +14,17 @@ from services.artifacts.manifest import Manifest
 from services.artifacts.storage import open_store
 from services.dashboard import job_queries, spec_words
 from services.dashboard.charts import Chart
+from services.dashboard.figures import layer_counts
+from services.dashboard.history import Times, times
 from services.dashboard.job_events import EventLine, event_lines
 from services.dashboard.job_figures import FigureRow, figure_rows
 from services.dashboard.job_files import Files, files_of, link_to
 from services.dashboard.job_layers import LayerStrip, strip_of
-from services.dashboard.job_repairs import Repair, repairs_of, spectrum_chart
+from services.dashboard.job_repairs import Repair, repairs_of, spectrum_chart, training_charts
+from services.dashboard.job_rows import STALE_SHARE, known_layers, removal_of, title_of
 from services.dashboard.job_sizes import BeforeAfter, sizes_of
 from services.dashboard.job_texts import Continuations, continuations_of
-from services.dashboard.job_timeline import Timeline, timeline
+from services.dashboard.job_timeline import Timeline, expected_stages, timeline
 from services.dashboard.page_routes import page_router
 from services.dashboard.rendering import render, twin
 from services.dashboard.report_file import Report, ReportShelf
@@ -68,7 +71,9 @@ class JobPage:
     strategy: str
     recovery: str
     removal: str
+    times: Times
     stale: bool
+    stage_ends_at: datetime | None
     deadline_at: datetime | None
     actions: Actions
     timeline: Timeline
@@ -91,6 +96,8 @@ class Found:
 
     job: Job
     read: JobRead
+    times: Times
+    layer_count: int | None
     artifact: Artifact | None
     told: Sequence[JobEvent]
     events: Sequence[JobEvent]
@@ -109,12 +116,18 @@ def look(session: ReadSession, tools: Toolbox, user: CurrentUser, job_id: UUID) 
     return Found(
         job=job,
         read=show_one(session, job, lease_seconds=tools.settings.lease_seconds),
+        times=times(session, [job])[job_id],
+        layer_count=_layer_count(session, job, tools),
         artifact=artifact,
         told=job_queries.timeline_events(session, job_id),
         events=job_queries.latest_events(session, job_id, limit=EVENTS),
         log=read_log(lines, lines=LOG_LINES),
         metrics=listing.list_metrics(session, job),
     )
+
+
+def _layer_count(session: ReadSession, job: Job, tools: Toolbox) -> int | None:
+    return layer_counts(session, [job]).get(job.id) or known_layers(job.spec, tools.catalog)
 
 
 def compose(found: Found, report: Report | None, now: datetime, *, lease_seconds: float) -> JobPage:
@@ -129,13 +142,15 @@ def compose(found: Found, report: Report | None, now: datetime, *, lease_seconds
         title=model,
         job=read,
         model=model,
-        strategy=spec_words.choice_name(job.spec, "strategy"),
-        recovery=spec_words.choice_name(job.spec, "recovery"),
-        removal=_removal(job.spec, layers),
+        strategy=title_of(job.spec["strategy"]),
+        recovery=title_of(job.spec["recovery"]),
+        removal=spec_words.removal_words(removal_of(job.spec, found.layer_count)),
+        times=found.times,
         stale=_is_stale(job, now, lease_seconds),
+        stage_ends_at=_stage_end(read),
         deadline_at=_deadline(job),
         actions=_actions(job),
-        timeline=timeline(found.told, job.created_at),
+        timeline=timeline(found.told, job.created_at, expected_stages(job.spec)),
         rows=tuple(row for row in rows if row.is_main),
         other_rows=tuple(row for row in rows if not row.is_main),
         layers=layers,
@@ -150,18 +165,18 @@ def compose(found: Found, report: Report | None, now: datetime, *, lease_seconds
     )
 
 
-def _removal(spec: Mapping[str, Any], layers: LayerStrip | None) -> str:
-    if layers is None:
-        return spec_words.amount(spec, None, None)
-    removed = sum(cell.removed for cell in layers.cells)
-    return spec_words.amount(spec, len(layers.cells), removed)
-
-
 def _is_stale(job: Job, now: datetime, lease_seconds: float) -> bool:
-    """Whether nothing was heard of a running job for longer than its worker may be silent."""
+    """Whether nothing was heard of a running job for longer than its worker is usually silent."""
     if job.state != JobState.RUNNING or job.last_seen_at is None:
         return False
-    return now - job.last_seen_at > timedelta(seconds=lease_seconds)
+    return now - job.last_seen_at > timedelta(seconds=STALE_SHARE * lease_seconds)
+
+
+def _stage_end(job: JobRead) -> datetime | None:
+    """When the running stage ends, at its pace so far."""
+    if job.progress is None or job.progress.eta_seconds is None or job.last_seen_at is None:
+        return None
+    return job.last_seen_at + timedelta(seconds=job.progress.eta_seconds)
 
 
 def _deadline(job: Job) -> datetime | None:
@@ -175,7 +190,8 @@ def _actions(job: Job) -> Actions:
 
 
 def _charts(report: Report) -> tuple[Chart, ...]:
-    return tuple(chart for chart in (spectrum_chart(report),) if chart is not None)
+    found = (spectrum_chart(report), *training_charts(report))
+    return tuple(chart for chart in found if chart is not None)
 
 
 def _shelf(request: Request, tools: Tools) -> ReportShelf:

@@ -72,3 +72,19 @@ def spectrum_chart(report: Report) -> Chart | None:
         y=Axis("singular value", logarithmic=True),
         series=series,
     )
+
+
+def training_charts(report: Report) -> tuple[Chart, ...]:
+    """The curve of the training after the repair, if there was one."""
+    curve = () if report.finetune is None else report.finetune.curve
+    told = [(point.step, point.loss) for point in curve if point.loss is not None]
+    held = [(point.step, point.held_out_kl) for point in curve if point.held_out_kl is not None]
+    series = tuple(
+        Series(name=name, x=tuple(float(step) for step, _ in points), y=tuple(value for _, value in points))
+        for name, points in (("held-out text", held), ("training loss", told))
+        if points
+    )
+    if not series:
+        return ()
+    title = "Divergence from the dense model while training"
+    return (Chart(id="training", title=title, x=Axis("step"), y=Axis("nats a token"), series=series),)

@@ -1,6 +1,6 @@
 """When a job did what: its attempts, and the stages of each, from the job's events."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -9,6 +9,7 @@ from ghosted_core.recorder import Stage
 from services.db.models import JobEvent
 from services.jobs.states import Transition
 
+FINETUNE = "finetune"
 # All stages in their order; a job without need of one leaves it out.
 STAGES = (*(stage.value for stage in Stage), "upload", "verify")
 # Which events tell of attempts and stages.
@@ -105,8 +106,13 @@ class _Attempt:
         )
 
 
-def timeline(events: Iterable[JobEvent], created_at: datetime) -> Timeline:
-    """What `events`, in order and of the types `TOLD_BY`, tell."""
+def expected_stages(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The stages that a job of this spec may go through."""
+    return tuple(stage for stage in STAGES if stage != FINETUNE or spec.get(FINETUNE))
+
+
+def timeline(events: Iterable[JobEvent], created_at: datetime, expected: Sequence[str] = STAGES) -> Timeline:
+    """What `events`, in order and of the types `TOLD_BY`, tell; all `expected` stages are listed."""
     attempts: list[_Attempt] = []
     free_at = created_at
     for event in events:
@@ -122,17 +128,17 @@ def timeline(events: Iterable[JobEvent], created_at: datetime) -> Timeline:
             free_at = event.at
     spans = [attempt.span() for attempt in attempts]
     latest = spans.pop() if spans else None
-    stages = _all_stages(latest.stages if latest is not None else ())
+    stages = _all_stages(latest.stages if latest is not None else (), expected)
     return Timeline(stages, latest, tuple(reversed(spans)), _longest(stages))
 
 
-def _all_stages(run: Sequence[StageSpan]) -> tuple[StageSpan, ...]:
+def _all_stages(run: Sequence[StageSpan], expected: Sequence[str]) -> tuple[StageSpan, ...]:
     """Those that ran, and where the others would have been.
 
     That the list has its full length from the start keeps what stands below it in its place.
     """
     names = {span.stage for span in run}
-    missing = [StageSpan(name, None, None, "not run", None) for name in STAGES if name not in names]
+    missing = [StageSpan(name, None, None, "not run", None) for name in expected if name not in names]
     known = [span for span in (*run, *missing) if span.stage in STAGES]
     others = [span for span in run if span.stage not in STAGES]
     # Stable: a stage that ran twice, as the evaluation of tasks does, keeps the order of its runs.

@@ -57,10 +57,25 @@ class Fit(Part):
     spectrum: Spectrum | None = None
 
 
+class TrainingPoint(Part):
+    """How far from its teacher the model was after so many steps; the loss is the mean since the last."""
+
+    step: int
+    held_out_kl: float | None = None
+    loss: float | None = None
+
+
+class Training(Part):
+    """What was trained after the repair."""
+
+    curve: tuple[TrainingPoint, ...] = ()
+
+
 class Report(Part):
-    """The parts of report.json that the database does not hold."""
+    """The parts of report.json that the database does not hold; `finetune` where something was trained."""
 
     fits: tuple[Fit, ...] = ()
+    finetune: Training | None = None
 
 
 @dataclass

@@ -4,38 +4,27 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from services.dashboard.job_rows import Removal, model_of, removal_of, title_of
+
 LONGEST_TEXT = 300
 
 
 def model_name(spec: Mapping[str, Any]) -> str:
     """The model's repository, alias or folder."""
-    return reference_name(spec.get("model"))
+    return model_of(spec)[0]
 
 
-def reference_name(reference: Any) -> str:
-    """What a reference to a model or a text names."""
-    if not isinstance(reference, Mapping):
-        return "unknown"
-    named = (reference.get(key) for key in ("id", "alias", "path", "upload_id"))
-    return next((str(name) for name in named if name), "unknown")
-
-
-def choice_name(spec: Mapping[str, Any], field: str) -> str:
-    """The name of a chosen strategy or repair."""
-    chosen = spec.get(field)
-    return str(chosen.get("name", "unknown")) if isinstance(chosen, Mapping) else "unknown"
-
-
-def amount(spec: Mapping[str, Any], layer_count: int | None, removed_count: int | None) -> str:
+def removal_words(removal: Removal) -> str:
     """How many layers go, such as "7 of 30"; as it was asked for where the model is not known."""
-    asked = removed_count if removed_count is not None else _asked(spec)
-    return str(asked) if layer_count is None else f"{asked} of {layer_count}"
+    if removal.count is None:
+        return removal.asked
+    return str(removal.count) if removal.of is None else f"{removal.count} of {removal.of}"
 
 
-def _asked(spec: Mapping[str, Any]) -> str:
-    strategy = spec.get("strategy")
-    indices = strategy.get("indices") if isinstance(strategy, Mapping) else None
-    return str(len(indices)) if isinstance(indices, list) else str(spec.get("layers") or "unknown")
+def job_words(spec: Mapping[str, Any]) -> str:
+    """A job in a line, to tell it from others."""
+    amount = f"{removal_words(removal_of(spec, None))} layers"
+    return " · ".join((model_name(spec), amount, title_of(spec["strategy"]), title_of(spec["recovery"])))
 
 
 def flat(spec: Mapping[str, Any]) -> dict[str, str]:
