@@ -37,7 +37,7 @@ def layer_counts(session: ReadSession, jobs: Sequence[Job]) -> Mapping[UUID, int
     query = select(Artifact.job_id, count.cast(Integer)).where(
         Artifact.job_id.in_([job.id for job in jobs]), count.is_not(None)
     )
-    return {job_id: layers for job_id, layers in session.execute(query)}
+    return dict(session.execute(query).tuples().all())
 
 
 def active_counts(session: ReadSession, viewer: Viewer) -> Mapping[str, int]:
@@ -46,4 +46,4 @@ def active_counts(session: ReadSession, viewer: Viewer) -> Mapping[str, int]:
         select(Job.state).where(viewer.sees(), Job.state.in_(ACTIVE_STATES)).limit(MOST_COUNTED).subquery()
     )
     query = select(active.c.state, func.count()).group_by(active.c.state)
-    return {state: count for state, count in session.execute(query)}
+    return dict(session.execute(query).tuples().all())

@@ -3,7 +3,16 @@
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from services.dashboard import assets, compare_page, job_page, jobs_page, login_page, submit_page, system_page
+from services.dashboard import (
+    actions,
+    assets,
+    compare_page,
+    job_page,
+    jobs_page,
+    login_page,
+    submit_page,
+    system_page,
+)
 from services.dashboard.page_routes import page_router
 from services.dashboard.urls import HOME
 
@@ -24,6 +33,7 @@ for _part in (
     submit_page.router,
     compare_page.router,
     system_page.router,
+    actions.router,
     job_page.router,
     assets.router,
 ):

@@ -81,7 +81,9 @@ class Scene:
         """The job has these figures."""
         with self.database.write() as session:
             for name, value in metrics.items():
-                attempts.record_metric(session, fence, name, value, {"dataset": "boolq-passages", "windows": 16})
+                attempts.record_metric(
+                    session, fence, name, value, {"dataset": "boolq-passages", "windows": 16}
+                )
 
     def succeed(self, fence: Fence, removed: Sequence[int], metrics: Mapping[str, float]) -> None:
         """The job has succeeded without these layers."""

@@ -1,7 +1,5 @@
 // Keeps a page as its server has it. Elements with `data-live` and an id are replaced when the page,
 // fetched again, has them otherwise; children with ids (rows) one by one. Nothing here makes content.
-"use strict";
-
 const SOON = 2000;
 const SELDOM = 15000;
 const fromServer = new Map();
@@ -27,6 +25,13 @@ function span(seconds) {
   return minutes ? `${minutes} min ${two(whole % 60)} s` : `${whole} s`;
 }
 
+function ago(seconds) {
+  if (seconds < 5) return "now";
+  const steps = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const [length, unit] = steps.find(([one]) => seconds >= one);
+  return `${Math.floor(seconds / length)} ${unit} ago`;
+}
+
 function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -39,7 +44,7 @@ function tellTimes(root) {
     else if ("until" in element.dataset) put(element, span(-passed));
     else if ("relative" in element.dataset) {
       element.title = shown.format(at);
-      put(element, passed < 5 ? "now" : `${span(passed)} ago`);
+      put(element, ago(passed));
     } else put(element, shown.format(at));
   }
 }

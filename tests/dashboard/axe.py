@@ -1,0 +1,26 @@
+"""Accessibility, as axe judges it."""
+
+from collections.abc import Callable
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import BrowserContext
+
+# Where pages must do: a phone and a desk, by day and by night.
+VIEWS = tuple((width, scheme) for width in (360, 1280) for scheme in ("light", "dark"))
+
+
+def violations(opener: Callable[..., BrowserContext], path: str, *, login: bool = True) -> list[str]:
+    """What axe finds wrong at `path`, and whether it is too wide, in each of VIEWS."""
+    found: list[str] = []
+    page = opener(login=login, bypass_csp=True).new_page()
+    for width, scheme in VIEWS:
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        page.goto(path)
+        page.wait_for_load_state("networkidle")
+        for one in Axe().run(page).response["violations"]:
+            places = [node["target"] for node in one["nodes"]]
+            found.append(f"{path} {width} {scheme}: {one['id']} at {places[:4]}: {one['help']}")
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            found.append(f"{path} {width} {scheme}: wider than the window")
+    return found
