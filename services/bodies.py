@@ -13,7 +13,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 class BodyGuard:
-    """Lets bodies of at most `max_bytes` through, JSON and the dashboard's forms; the rest is answered 413 or 415."""
+    """Lets JSON and the dashboard's forms of at most `max_bytes` through; the rest is answered 413 or 415."""
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self.app = app

@@ -34,10 +34,10 @@ def metrics_of(
 def layer_counts(session: ReadSession, jobs: Sequence[Job]) -> Mapping[UUID, int]:
     """For each of `jobs` that has succeeded, how many layers the unpruned model has."""
     count: Any = Artifact.manifest["summary"]["source"]["layer_count"].astext
-    query = select(Artifact.job_id, count.cast(Integer)).where(
+    query = select(Artifact.job_id, count.cast(Integer).label("layers")).where(
         Artifact.job_id.in_([job.id for job in jobs]), count.is_not(None)
     )
-    return dict(session.execute(query).tuples().all())
+    return {row.job_id: row.layers for row in session.execute(query)}
 
 
 def active_counts(session: ReadSession, viewer: Viewer) -> Mapping[str, int]:
@@ -45,5 +45,5 @@ def active_counts(session: ReadSession, viewer: Viewer) -> Mapping[str, int]:
     active = (
         select(Job.state).where(viewer.sees(), Job.state.in_(ACTIVE_STATES)).limit(MOST_COUNTED).subquery()
     )
-    query = select(active.c.state, func.count()).group_by(active.c.state)
-    return dict(session.execute(query).tuples().all())
+    query = select(active.c.state, func.count().label("jobs")).group_by(active.c.state)
+    return {row.state: row.jobs for row in session.execute(query)}

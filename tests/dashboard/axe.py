@@ -12,12 +12,11 @@ VIEWS = tuple((width, scheme) for width in (360, 1280) for scheme in ("light", "
 def violations(opener: Callable[..., BrowserContext], path: str, *, login: bool = True) -> list[str]:
     """What axe finds wrong at `path`, and whether it is too wide, in each of VIEWS."""
     found: list[str] = []
-    page = opener(login=login, bypass_csp=True).new_page()
+    page = opener(login=login, bypass_csp=True, reduced_motion="reduce").new_page()
+    page.goto(path)
     for width, scheme in VIEWS:
         page.set_viewport_size({"width": width, "height": 800})
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        page.goto(path)
-        page.wait_for_load_state("networkidle")
+        page.emulate_media(color_scheme=scheme)
         for one in Axe().run(page).response["violations"]:
             places = [node["target"] for node in one["nodes"]]
             found.append(f"{path} {width} {scheme}: {one['id']} at {places[:4]}: {one['help']}")

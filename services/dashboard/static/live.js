@@ -8,7 +8,6 @@ let timer = 0;
 let looking = false;
 let again = false;
 let over = false;
-let streaming = false;
 
 const shown = new Intl.DateTimeFormat(undefined, {
   year: "numeric", month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
@@ -143,23 +142,12 @@ async function look() {
 
 function plan(wait) {
   clearTimeout(timer);
-  if (!over) timer = setTimeout(look, wait ?? (document.hidden || streaming ? SELDOM : SOON));
-}
-
-function listen(address) {
-  const source = new EventSource(address);
-  source.addEventListener("changed", look);
-  source.onopen = () => { streaming = true; };
-  source.onerror = () => {
-    streaming = false;
-    plan();
-  };
+  if (!over) timer = setTimeout(look, wait ?? (document.hidden ? SELDOM : SOON));
 }
 
 if (document.querySelector("[data-live]")) {
   document.querySelectorAll("[data-live][id]").forEach(remember);
   document.addEventListener("visibilitychange", () => plan(document.hidden ? undefined : 0));
-  if (document.body.dataset.stream) listen(document.body.dataset.stream);
   plan();
 }
 tellTimes(document);
