@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from services.artifacts.storage import ArtifactStore, open_store
 from services.auth import logins
@@ -25,6 +25,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage")
 # Machines that run these tests may be busy with others.
 PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @dataclass(frozen=True)

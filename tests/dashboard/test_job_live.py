@@ -52,7 +52,7 @@ def test_a_real_job_is_watched_from_the_queue_to_its_files(worker: Working, page
     expect(page.locator("#timeline tr.done")).to_have_count(9)
     expect(page.locator("#layers .layer.removed")).to_have_count(2)
     expect(page.locator("#quality tbody tr").first).to_contain_text("perplexity")
-    expect(page.locator("#repairs tbody tr")).to_have_count(2)
+    expect(page.locator("section[aria-labelledby=repairs-title] tbody tr")).to_have_count(2)
     expect(page.locator("#continuations h3").first).to_have_text("The fox")
     expect(page.locator("#log")).to_contain_text("removing layers")
     # A hundredth of what counts as good: rows that appear far below may touch the window's edge.
@@ -78,7 +78,7 @@ def test_a_job_is_cancelled_from_its_page(served: Served, page: Page) -> None:
     expect(page).to_have_url(f"{served.url}/jobs/{job_id}")
     expect(page.locator("#now .badge")).to_have_text("cancelled")
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
-    expect(page.get_by_text("Delete", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="Delete")).to_be_visible()
 
 
 def test_a_job_is_deleted_after_a_confirmation(served: Served, page: Page) -> None:
@@ -86,8 +86,9 @@ def test_a_job_is_deleted_after_a_confirmation(served: Served, page: Page) -> No
     fence = served.scene.running()
     served.scene.fail(fence)
     page.goto(f"/jobs/{fence.job_id}")
-    page.get_by_text("Delete", exact=True).click()
-    page.get_by_role("button", name="Delete for good").click()
+    page.get_by_role("link", name="Delete").click()
+    expect(page.locator("main")).to_contain_text("Delete this job?")
+    page.get_by_role("button", name="Delete").click()
     expect(page).to_have_url(f"{served.url}/jobs")
     assert page.goto(f"/jobs/{fence.job_id}").status == 404  # type: ignore[union-attr]
 
