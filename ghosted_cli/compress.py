@@ -24,6 +24,7 @@ from ghosted_cli.request import (
     cache_folder,
     calibration_choice,
     job_spec,
+    local_catalog,
     model_reference,
     setting,
     strategy_choice,
@@ -145,6 +146,7 @@ def run(
         device=pick_device(device),
         hub_token=get_token(),
         task_data=task_data,
+        catalog=local_catalog(),
         stages=FolderStageCache(cache / "stages"),
     )
     memory = MemoryRecorder()

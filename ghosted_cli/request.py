@@ -5,10 +5,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ghosted_core.catalog import Catalog
 from ghosted_core.errors import InvalidSpecError
+from ghosted_core.registry import read_registry
 from ghosted_core.spec import STRATEGIES, Explicit, JobSpec, is_hub_id, parse_indices
 
 CACHE_VARIABLE = "GHOSTED_CACHE"
+CATALOG_VARIABLE = "GHOSTED_CATALOG"
 
 
 def cache_folder(given: Path | None) -> Path:
@@ -19,6 +22,16 @@ def cache_folder(given: Path | None) -> Path:
         return Path(named).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "ghosted"
+
+
+def local_catalog() -> Catalog:
+    """The aliases that commands know which compute here: built in, and in the file $GHOSTED_CATALOG.
+
+    Raises:
+        InvalidCatalogError: the file cannot be used.
+    """
+    named = os.environ.get(CATALOG_VARIABLE)
+    return read_registry(Path(named).expanduser() if named else None).catalog()
 
 
 def model_reference(text: str, revision: str | None) -> dict[str, Any] | str:

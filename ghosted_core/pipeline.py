@@ -32,6 +32,7 @@ from ghosted_core.room import require_room
 from ghosted_core.scoring import score_layers
 from ghosted_core.spec import JobSpec
 from ghosted_core.stage_cache import NoStageCache, StageCache
+from ghosted_core.stage_cache.choices import noting
 from ghosted_core.stage_cache.keeping import Keeping
 from ghosted_core.stage_cache.keys import circumstances
 from ghosted_core.stage_cache.scores import recalled
@@ -102,7 +103,8 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
     with stage(Stage.LOAD, recorder, meter, unit="steps", total=3) as scope:
         loaded = _load(spec, options, recorder, scope)
     keeping = Keeping(options.stages, circumstances(loaded.source, loaded.model), recorder)
-    scores = score_layers(spec, loaded.model, loaded.texts.calibration, recorder, meter, recalled(keeping))
+    recall = noting(recalled(keeping), spec, options.catalog, options.stages)
+    scores = score_layers(spec, loaded.model, loaded.texts.calibration, recorder, meter, recall)
     plan = plan_of(scores, loaded.stream.layer_count)
     recorder.record(Logged(f"removing layers {list(plan.removed)}"))
     check_applicable(spec.recovery, loaded.family, plan)

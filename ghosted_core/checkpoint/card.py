@@ -7,25 +7,9 @@ from huggingface_hub import EvalResult, ModelCardData
 from ghosted_core.checkpoint.figures import Row, artifact_variant, rows
 from ghosted_core.checkpoint.licence import OTHER
 from ghosted_core.checkpoint.manifest import Manifest
+from ghosted_core.checkpoint.snippets import as_markdown, sees_images, snippets
 
 NAMES = {"dense": "unpruned", "pruned": "pruned, not repaired", "repaired": "repaired"}
-_LOAD_PATCHED = """```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-# The operators at the cuts live in modeling_ghosted.py of this folder, hence trust_remote_code.
-model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-```
-
-With Ghosted installed no code of this folder runs: `ghosted_core.load_patched(folder)`."""
-
-_LOAD_STOCK = """```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained(folder)
-tokenizer = AutoTokenizer.from_pretrained(folder)
-```"""
-
 _IMAGES = (
     "The vision tower and its projector are the source's, unchanged: images still work, and "
     "`AutoModelForImageTextToText` loads it too. Layers were chosen, repaired and measured on text only. "
@@ -97,7 +81,7 @@ def _identifier(row: Row) -> str:
 
 
 def _sees_images(manifest: Manifest) -> bool:
-    return manifest.source.architecture.endswith("ForConditionalGeneration")
+    return sees_images(manifest.source.architecture)
 
 
 def _what(manifest: Manifest) -> str:
@@ -159,4 +143,5 @@ def _gate(manifest: Manifest) -> str:
 
 
 def _how_to_load(manifest: Manifest) -> str:
-    return "## Loading\n\n" + (_LOAD_PATCHED if manifest.operators else _LOAD_STOCK)
+    found = snippets(operators=bool(manifest.operators), images=_sees_images(manifest))
+    return "## Loading\n\n" + as_markdown(found)

@@ -17,6 +17,7 @@ from services.artifacts.connection import HASTY
 from services.artifacts.storage import ArtifactStore, open_store
 from services.artifacts.transfers import Carrier, OnBytes
 from services.config import StoreSettings
+from services.errors import StorageUnavailableError
 
 ROOT = "stages/"
 SHARED = "shared"
@@ -93,6 +94,19 @@ class StageStore:
 def open_stages(settings: StoreSettings, prefix: str) -> StageStore:
     """The entries below `prefix`, through a client that gives up soon: work can go on without them."""
     return StageStore(Carrier(open_store(settings, HASTY), PART_BYTES, patience_seconds=0), prefix)
+
+
+def read_small(store: ArtifactStore, prefix: str, key: str, max_bytes: int) -> bytes | None:
+    """The entry under `key` below `prefix`; None if it is not there, or longer, or the store is slow."""
+    content = b""
+    try:
+        for piece in store.read(f"{prefix}{key}/{ENTRY}"):
+            content += piece
+            if len(content) > max_bytes:
+                return None
+    except StorageUnavailableError:
+        return None
+    return content
 
 
 def sweep_stages(store: ArtifactStore, older_than_seconds: float) -> int:

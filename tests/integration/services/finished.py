@@ -1,6 +1,7 @@
 """A job that has succeeded, and its files."""
 
 import hashlib
+from collections.abc import Mapping
 from uuid import UUID
 
 from services.artifacts.manifest import Manifest, ManifestFile, attempt_prefix
@@ -21,13 +22,20 @@ def _listed(path: str, content: bytes) -> ManifestFile:
     return ManifestFile(path=path, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
-def finish(database: Database, store: ArtifactStore, job_id: UUID, manifest: Manifest | None = None) -> None:
-    """The job has succeeded with FILES, listed as `manifest` says."""
+def finish(
+    database: Database,
+    store: ArtifactStore,
+    job_id: UUID,
+    manifest: Manifest | None = None,
+    *,
+    files: Mapping[str, bytes] = FILES,
+) -> None:
+    """The job has succeeded with `files`, listed as `manifest` says."""
     fence = claim(database, job_id).fence
     prefix = attempt_prefix(job_id, fence.attempt)
-    for path, content in FILES.items():
+    for path, content in files.items():
         store.client.put_object(Bucket=store.bucket, Key=prefix + path, Body=content)
-    told = manifest or Manifest(files=tuple(_listed(*item) for item in FILES.items()), summary={"kept": [0]})
+    told = manifest or Manifest(files=tuple(_listed(*item) for item in files.items()), summary={"kept": [0]})
     artifact = NewArtifact(prefix, told.model_dump(mode="json"), told.total_bytes, keep_days=1)
     with database.write() as session:
         attempts.finish_succeeded(session, fence, artifact)
