@@ -23,6 +23,7 @@ from services.dashboard.job_layers import LayerStrip, strip_of
 from services.dashboard.job_repairs import Repair, repairs_of, spectrum_chart, training_charts
 from services.dashboard.job_rows import STALE_SHARE, known_layers, removal_of, title_of
 from services.dashboard.job_sizes import BeforeAfter, sizes_of
+from services.dashboard.job_snippets import SnippetText, snippet_texts
 from services.dashboard.job_texts import Continuations, continuations_of
 from services.dashboard.job_timeline import Timeline, expected_stages, timeline
 from services.dashboard.page_routes import page_router
@@ -85,6 +86,7 @@ class JobPage:
     charts: tuple[Chart, ...]
     continuations: Continuations | None
     files: Files | None
+    snippets: tuple[SnippetText, ...]
     events: tuple[EventLine, ...]
     log: LogTail
     spec: tuple[SpecLine, ...]
@@ -159,6 +161,7 @@ def compose(found: Found, report: Report | None, now: datetime, *, lease_seconds
         charts=() if report is None else _charts(report),
         continuations=continuations_of(summary),
         files=None if found.artifact is None or manifest is None else files_of(found.artifact, manifest, now),
+        snippets=() if manifest is None else snippet_texts(manifest),
         events=event_lines(found.events),
         log=found.log,
         spec=tuple(SpecLine(path, value) for path, value in spec_words.flat(job.spec).items()),

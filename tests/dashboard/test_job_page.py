@@ -90,6 +90,20 @@ def test_all_parts_of_a_result_are_there(served: Served, page: Page, tmp_path: P
     expect(page.locator("#files tbody tr")).to_have_count(5)
 
 
+def test_snippets_are_copied(served: Served, opener: Opener, tmp_path: Path) -> None:
+    """The clipboard has the text to the letter."""
+    job_id = succeeded(served.scene, served.store, tmp_path, Result())
+    page = opener(permissions=["clipboard-read", "clipboard-write"]).new_page()
+    page.goto(f"/jobs/{job_id}")
+    page.get_by_text("Load and serve it").click()
+    first = page.locator(".snippet").first
+    first.get_by_role("button", name="Copy").click()
+    expect(first.get_by_role("button")).to_have_text("Copied")
+    told = get(served, f"/jobs/{job_id}.json").json()["snippets"][0]["code"]
+    assert "trust_remote_code=True" in told
+    assert page.evaluate("navigator.clipboard.readText()") == told
+
+
 def test_the_spectrum_is_drawn_and_reacts(served: Served, page: Page, tmp_path: Path) -> None:
     """Pointing shows figures, dragging zooms, and by night the colours are others."""
     job_id = succeeded(served.scene, served.store, tmp_path, Result())
