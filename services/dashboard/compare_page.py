@@ -23,9 +23,7 @@ from services.dependencies import ReadSession
 
 MOST_JOBS = 20
 CHOICES = 50
-DIFFERENT_TEXTS = (
-    "was not measured on the same text of the same model for all jobs: its values do not compare"
-)
+DIFFERENT_TEXTS = "was measured on different texts or models: its values do not compare"
 
 router = page_router()
 
