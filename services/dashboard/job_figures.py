@@ -11,7 +11,9 @@ VARIANTS = ("dense", "pruned", "repaired", "finetuned")
 RESULT = ("finetuned", "repaired", "pruned")
 # Their place is kept while they are not measured yet.
 ALWAYS = frozenset({"dense", "pruned", "repaired"})
-LOWER_IS_BETTER = ("perplexity", "nll", "kl", "longest_repeat", "latency", "seconds", "memory")
+LOWER_IS_BETTER = ("perplexity", "nll", "kl", "longest_repeat")
+RATE = "_per_second"
+COSTS = ("_seconds", "_bytes")
 # e^nll, so that the error of a perplexity follows from that of its logarithm.
 PERPLEXITY = "perplexity"
 
@@ -76,13 +78,17 @@ def _row(name: str, measured: Mapping[str, JobMetric], variants: Sequence[str]) 
     return FigureRow(
         metric=name,
         kind=_kind(name, measured.values()),
-        lower_is_better=name.startswith(LOWER_IS_BETTER),
+        lower_is_better=_lower_is_better(name),
         on=_on(measured.values()),
         fingerprint=next(
             (str(one.detail["fingerprint"]) for one in measured.values() if "fingerprint" in one.detail), ""
         ),
         cells=tuple(_cell(name, variant, measured.get(variant), largest) for variant in variants),
     )
+
+
+def _lower_is_better(name: str) -> bool:
+    return name.startswith(LOWER_IS_BETTER) or name.endswith(COSTS)
 
 
 def _cell(name: str, variant: str, metric: JobMetric | None, largest: float) -> Cell:
@@ -104,7 +110,7 @@ def _kind(name: str, metrics: Iterable[JobMetric]) -> str:
         return "perplexity"
     if any("task" in metric.detail for metric in metrics):
         return "task"
-    return "speed" if "latency" in name or "tokens_per_second" in name else "other"
+    return "speed" if name.endswith((RATE, *COSTS)) else "other"
 
 
 def _fingerprint(metrics: Iterable[JobMetric]) -> str:

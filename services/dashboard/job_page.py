@@ -154,7 +154,7 @@ def compose(found: Found, report: Report | None, now: datetime, *, lease_seconds
         actions=_actions(job),
         timeline=timeline(found.told, job.created_at, expected_stages(job.spec)),
         rows=tuple(row for row in rows if row.is_main),
-        other_rows=tuple(row for row in rows if not row.is_main),
+        other_rows=tuple(row for row in rows if row.kind == "other"),
         layers=layers,
         sizes=() if manifest is None else sizes_of(manifest, rows),
         repairs=() if report is None else repairs_of(report),
