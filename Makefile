@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 EXTRAS := worker,tasks,telemetry,embedded,plot,test,lint
 
 .DEFAULT_GOAL := help
-.PHONY: help venv setup demo test test-unit test-gpu check format openapi clean
+.PHONY: help venv setup chromium demo test test-unit test-gpu check format openapi screenshots clean
 
 help:
 	@echo "make demo    set up, compress a small real model, show what it cost"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-gpu  compare GPU with CPU and measure the GPU, on random models"
 	@echo "make check   set up, run formatter, linter, type checker and import contracts"
 	@echo "make openapi write docs/openapi.json anew"
+	@echo "make screenshots  write the dashboard's pages, light and dark, wide and narrow, to docs/screenshots"
 	@echo "make setup   set up only; make venv: the bare environment, to install another torch into"
 
 # A torch that the interpreter already has, in a virtual environment or not, is used as it is: its
@@ -43,11 +44,21 @@ setup: $(VENV)/.installed
 demo: setup
 	$(BIN)/ghosted demo
 
-test: setup
-	$(BIN)/python -m pytest
+# The dashboard's tests drive a real browser, which is no Python package.
+chromium:
+	@if (command -v chromium || command -v chromium-browser || command -v google-chrome) >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+		|| echo "Chromium could not be installed: the tests of the dashboard cannot run."; \
+	else echo "No Chromium here: the tests of the dashboard will be skipped. Install chromium, or set GHOSTED_CHROMIUM to a browser of its kind."; fi
+
+# What needs no server runs in several processes; stacks and clocks want the machine for themselves.
+test: setup chromium
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal tests/unit tests/families
+	$(BIN)/python -m pytest --ignore tests/unit --ignore tests/families
 
 test-unit: setup
-	$(BIN)/python -m pytest tests/unit -m "not real"
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal tests/unit -m "not real"
 
 test-gpu: setup
 	$(BIN)/python -m pytest tests/gpu
@@ -60,6 +71,9 @@ check: setup
 
 openapi: setup
 	$(BIN)/python -m services.openapi
+
+screenshots: setup chromium
+	$(BIN)/python -m tests.dashboard.screenshots docs/screenshots
 
 format: setup
 	$(BIN)/ruff format .

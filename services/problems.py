@@ -149,8 +149,10 @@ def _on_http(request: Request, error: Exception) -> ProblemResponse:
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        # Starlette names the methods of the first route of this path only.
-        response.headers["Allow"] = ", ".join(_methods_at(request.app, request.url.path))
+        # Starlette names the methods of the first route of this path only. Pages are not described.
+        described = _methods_at(request.app, request.url.path)
+        if described:
+            response.headers["Allow"] = ", ".join(described)
     return response
 
 

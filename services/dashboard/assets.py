@@ -1,5 +1,6 @@
 """The files that pages load: our own, and those inside of installed packages. No other file is served."""
 
+import gzip
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,13 +9,14 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import PurePath
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from services.errors import RouteNotFoundError
 
 HEADERS = {
     # The address holds the content's hash, so what lies at it never changes.
     "Cache-Control": "public, max-age=31536000, immutable",
+    "Vary": "Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'",
 }
@@ -66,10 +68,19 @@ def _read(name: str, source: Traversable) -> Asset:
     return Asset(name, content, hashlib.sha256(content).hexdigest()[:16])
 
 
+@cache
+def compressed(name: str) -> bytes:
+    """The file's content with gzip; made once, for the chart library is long."""
+    return gzip.compress(assets()[name].content, mtime=0)
+
+
 @router.get("/static/{name}")
-def get_asset(name: str) -> Response:
+def get_asset(request: Request, name: str) -> Response:
     """A file that pages load."""
     asset = assets().get(name)
     if asset is None:
         raise RouteNotFoundError(f"nothing is at /static/{name}")
-    return Response(asset.content, media_type=asset.media_type, headers=HEADERS)
+    if "gzip" not in request.headers.get("Accept-Encoding", ""):
+        return Response(asset.content, media_type=asset.media_type, headers=HEADERS)
+    headers = {**HEADERS, "Content-Encoding": "gzip"}
+    return Response(compressed(name), media_type=asset.media_type, headers=headers)

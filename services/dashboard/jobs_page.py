@@ -74,11 +74,11 @@ def _filters_of(form: FilterForm, now: datetime) -> tuple[Filters, FilterForm]:
     flaws: dict[str, str] = {}
     labels: dict[str, str] = {}
     if form.label:
-        if _is_valid(LabelFilter, form.label):
+        if _is_valid(TypeAdapter(LabelFilter), form.label):
             labels = dict([form.label.split("=", 1)])
         else:
             flaws["label"] = "A label is written name=text."
-    if form.model and not _is_valid(ModelFilter, form.model):
+    if form.model and not _is_valid(TypeAdapter(ModelFilter), form.model):
         flaws["model"] = "A model is owner/name or an alias."
     if form.state and form.state not in set(JobState):
         flaws["state"] = "There is no such state."
@@ -98,16 +98,16 @@ def _filters_of(form: FilterForm, now: datetime) -> tuple[Filters, FilterForm]:
     )
 
 
-def _is_valid(kind: object, text: str) -> bool:
+def _is_valid(kind: TypeAdapter[str], text: str) -> bool:
     try:
-        TypeAdapter[str](kind).validate_python(text)
+        kind.validate_python(text)
     except ValidationError:
         return False
     return True
 
 
 def _asked(form: Form) -> FilterForm:
-    return FilterForm(*(form.text(name) for name in ("state", "model", "label", "since")))
+    return FilterForm(form.text("state"), form.text("model"), form.text("label"), form.text("since"))
 
 
 def jobs_page(request: Request, session: ReadSession, user: CurrentUser, tools: Tools) -> JobsPage:

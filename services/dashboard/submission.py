@@ -174,12 +174,24 @@ def _model_text(model: Mapping[str, Any]) -> str:
 def _left_out(values: Values, spec: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of `spec` that the form's fields do not say."""
     told = submission_of(values)
-    told.pop("labels"), told.pop("deadline_seconds", None)
+    told = {name: value for name, value in told.items() if name in JobSpec.model_fields}
     try:
         asked = JobSpec.model_validate(told).model_dump(mode="json")
     except ValueError:
         return dict(spec)
-    return {name: value for name, value in spec.items() if asked.get(name) != value}
+    return _different(asked, spec)
+
+
+def _different(have: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What has to be merged over `have` to make it `wanted`; no more, so that fields can still be edited."""
+    found: dict[str, Any] = {}
+    for name, value in wanted.items():
+        known = have.get(name)
+        if known == value:
+            continue
+        both = isinstance(known, Mapping) and isinstance(value, Mapping)
+        found[name] = _different(known or {}, value) if both else value
+    return found
 
 
 def field_of(location: Sequence[Any], known: frozenset[str]) -> str:

@@ -129,6 +129,7 @@ def served(base_url: str, settings: Settings, database: Database, store: Artifac
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A real Chromium."""
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         yield launched

@@ -10,7 +10,7 @@ from sqlalchemy import func, update
 
 from ghosted_core.spec import JobSpec
 from services.artifacts.manifest import Manifest, ManifestFile
-from services.db.models import Job
+from services.db.models import Job, Worker
 from services.db.sessions import Database
 from services.jobs import attempts, repository
 from services.jobs.attempts import Fence, NewArtifact
@@ -135,6 +135,14 @@ def furnish(database: Database, owner_id: UUID | None) -> Mapping[str, UUID]:
     for name, minutes in (("queued", 4), ("next", 2)):
         scene.shift(found[name], created_at=timedelta(minutes=minutes))
     return found
+
+
+def freshen(database: Database, found: Mapping[str, UUID]) -> None:
+    """The workers of `furnish` and the job that runs were heard of just now."""
+    seen = {"last_seen_at": func.now() - timedelta(seconds=2)}
+    with database.write() as session:
+        session.execute(update(Worker).values(seen))
+        session.execute(update(Job).where(Job.id == found["running"]).values(seen))
 
 
 def _succeeded(scene: Scene) -> UUID:

@@ -47,7 +47,7 @@ def state_of(served: Served, job_id: UUID) -> str | None:
 
 
 def test_log_in_and_out(opener: Opener, served: Served) -> None:
-    """A wrong key is told apart from a good one, which leads where one wanted to go; and there is a way out."""
+    """A wrong key is told so, a good one leads where one wanted to go, and there is a way out."""
     page = opener(login=False).new_page()
     page.goto("/jobs?state=failed")
     page.fill("#key", "ghosted_00000000_nonsense")

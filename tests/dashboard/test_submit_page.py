@@ -1,5 +1,6 @@
 """The form for a job."""
 
+import json
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +18,7 @@ from services.dashboard.user import PLAIN_COOKIE, User
 from services.db.models import Job
 from services.examples import SUBMISSIONS
 from services.jobs.submissions import JobSubmission
-from tests.dashboard.conftest import PATIENCE_MS, Opener, Served
+from tests.dashboard.conftest import Opener, Served
 from tests.dashboard.scenes import MODEL
 
 RICH = {
@@ -50,10 +51,10 @@ def test_submit_from_the_form(page: Page, served: Served) -> None:
     page.fill("#model", MODEL)
     page.fill("#layers", "20%")
     page.select_option("#strategy", "taylor")
-    page.locator('[id="strategy.sequences"]').fill("7", timeout=PATIENCE_MS)
+    page.locator('[id="strategy.sequences"]').fill("7")
     page.select_option("#recovery", "prune_and_comp")
     page.fill("#labels", "team=search\nrun=1")
-    expect(page.locator("#foreseen")).to_contain_text("6 of 30 layers go", timeout=PATIENCE_MS)
+    expect(page.locator("#foreseen")).to_contain_text("6 of 30 layers go")
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/jobs/*-*")
     [job] = jobs(served)
@@ -73,12 +74,12 @@ def test_the_form_is_checked_as_one_types(page: Page, served: Served) -> None:
     page.goto(f"/submit?model={MODEL}&layers=5&strategy=reverse")
     expect(page.locator(".strip .gone")).to_have_count(5)
     page.fill("#layers", "31")
-    expect(page.locator("#foreseen")).to_contain_text("the model has only 30 layers", timeout=PATIENCE_MS)
+    expect(page.locator("#foreseen")).to_contain_text("the model has only 30 layers")
     page.fill("#layers", "many")
-    expect(page.locator("#flaw-layers")).to_contain_text("neither a number", timeout=PATIENCE_MS)
+    expect(page.locator("#flaw-layers")).to_contain_text("Neither a number")
     expect(page.locator("#layers")).to_have_attribute("aria-invalid", "true")
     page.fill("#layers", "16")
-    expect(page.locator(".strip .gone")).to_have_count(16, timeout=PATIENCE_MS)
+    expect(page.locator(".strip .gone")).to_have_count(16)
     expect(page.locator("#flaw-layers")).to_be_empty()
     expect(page.locator("#foreseen .note").first).to_contain_text("16 of 30 layers go")
     assert jobs(served) == []
@@ -132,6 +133,19 @@ def test_form_and_spec_say_the_same(spec: Mapping[str, Any]) -> None:
     made = JobSpec.model_validate({name: value for name, value in spec.items() if name != "labels"})
     values = values_of(made.model_dump(mode="json"), {}, 60)
     assert JobSubmission.model_validate(submission_of(values)).to_spec() == made
+
+
+def test_only_what_has_no_field_is_left_to_json() -> None:
+    """Of a job's spec the advanced part holds no more than it must: the fields can still be edited."""
+    made = JobSpec.model_validate(RICH)
+    values = values_of(made.model_dump(mode="json"), {}, 60)
+    assert json.loads(values["advanced"]).keys() == {"evaluation"}
+    assert json.loads(values["advanced"])["evaluation"].keys() == {"corpora", "tasks", "gate"}
+    edited = submission_of({**values, "evaluation.windows": "2", "layers": "3"})
+    assert made.evaluation is not None
+    assert JobSubmission.model_validate(edited).evaluation == made.evaluation.model_copy(
+        update={"windows": 2}
+    )
 
 
 @pytest.mark.parametrize("part", ["strategy", "recovery"])
