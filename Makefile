@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 EXTRAS := worker,tasks,telemetry,embedded,plot,test,lint
 
 .DEFAULT_GOAL := help
-.PHONY: help venv setup chromium demo test test-unit test-gpu check format openapi screenshots clean
+.PHONY: help venv setup chromium demo test test-unit test-gpu check format openapi screenshots results clean
 
 help:
 	@echo "make demo    set up, compress a small real model, show what it cost"
@@ -15,6 +15,7 @@ help:
 	@echo "make check   set up, run formatter, linter, type checker and import contracts"
 	@echo "make openapi write docs/openapi.json anew"
 	@echo "make screenshots  write the dashboard's pages, light and dark, wide and narrow, to docs/screenshots"
+	@echo "make results DATA=DIR  measure what docs/results.md shows; hours, but resumable"
 	@echo "make setup   set up only; make venv: the bare environment, to install another torch into"
 
 # A torch that the interpreter already has, in a virtual environment or not, is used as it is: its
@@ -74,6 +75,9 @@ openapi: setup
 
 screenshots: setup chromium
 	$(BIN)/python -m tests.dashboard.screenshots docs/screenshots
+
+results: setup
+	$(BIN)/python benchmarks/results.py --data '$(DATA)' $(ARGS)
 
 format: setup
 	$(BIN)/ruff format .

@@ -172,3 +172,16 @@ def stored(store: ArtifactStore, folder: Path, fence: Fence, result: Result) -> 
     )
     manifest = Manifest(files=files, summary=result.summary)
     return NewArtifact(prefix, manifest.model_dump(mode="json"), manifest.total_bytes, keep_days=30)
+
+
+def finished(scene: Scene, store: ArtifactStore, folder: Path) -> dict[str, UUID]:
+    """Jobs with all that a result has, by name, for pictures."""
+    shortgpt = Result((3, 5, 9, 11, 17, 22, 23, 26), (18.42, 412.6, 58.9), (0.612, 0.377, 0.49), 210_000_000)
+    mild = Result((20, 21, 22), (18.42, 29.1, 21.2), (0.612, 0.55, 0.6), 249_000_000)
+    plain = Result((20, 21, 22), (18.42, 29.1, 25.2), (0.612, 0.55, 0.58), 250_000_000)
+    return {
+        "plain": succeeded(scene, store, folder, plain, layers=3, recovery="prune_and_comp"),
+        "mild": succeeded(scene, store, folder, mild, layers=3),
+        "shortgpt": succeeded(scene, store, folder, shortgpt, strategy="shortgpt", layers=8),
+        "succeeded": succeeded(scene, store, folder, Result(), layers=5),
+    }
