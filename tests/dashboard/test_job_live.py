@@ -12,7 +12,7 @@ from services.jobs.viewer import Viewer
 from tests.dashboard.conftest import Served
 from tests.dashboard.working import Working, working
 
-JOB_SECONDS = 120
+JOB_SECONDS = 300
 SHIFTS = """
 window.shifts = [];
 new PerformanceObserver((list) => {
