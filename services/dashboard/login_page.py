@@ -11,7 +11,7 @@ from services.auth import logins
 from services.auth.scopes import ANYONE, Caller
 from services.dashboard.forms import ActingUser, SentForm, check_origin
 from services.dashboard.page_routes import page_router
-from services.dashboard.rendering import render
+from services.dashboard.rendering import render, with_patience
 from services.dashboard.urls import local_target
 from services.dashboard.user import cookie_name, is_safe, logged_in
 from services.dependencies import Tools, identified
@@ -50,7 +50,7 @@ def log_in(request: Request, form: SentForm, tools: Tools) -> Response:
         caller = _caller(request, tools, form.text("key"))
     except (UnauthenticatedError, TooManyRequestsError) as error:
         page = LoginPage(target, error=error.message)
-        return render(request, "login.html", page, None, status=error.status)
+        return with_patience(render(request, "login.html", page, None, status=error.status), error)
     if caller.key_id is None:
         return RedirectResponse(target, HTTPStatus.SEE_OTHER)
     lasts = tools.settings.login_seconds

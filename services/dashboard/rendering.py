@@ -18,6 +18,7 @@ from ghosted_core.errors import GhostedError
 from services.dashboard import assets, charts, formatting
 from services.dashboard.urls import twin_of
 from services.dashboard.user import User
+from services.errors import ServiceError
 from services.jobs.caching import holds
 from services.problems import Problem, problem_of
 
@@ -112,7 +113,15 @@ def twin(request: Request, page: Any) -> Response:
 def render_error(request: Request, error: GhostedError) -> Response:
     """A page that says what went wrong and what to try."""
     page = ErrorPage(problem_of(error))
-    return render(request, "error.html", page, None, status=page.problem.status)
+    response = render(request, "error.html", page, None, status=page.problem.status)
+    return with_patience(response, error)
+
+
+def with_patience(response: Response, error: GhostedError) -> Response:
+    """`response`, which says when to try again if `error` does."""
+    if isinstance(error, ServiceError) and error.retry_after_seconds is not None:
+        response.headers["Retry-After"] = str(error.retry_after_seconds)
+    return response
 
 
 def as_json(page: Any) -> bytes:

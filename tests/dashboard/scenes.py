@@ -22,6 +22,9 @@ from services.workers.repository import Beat, Device, record_beat
 GIB = 1 << 30
 MODEL = "smollm2-135m-instruct"
 LAYERS = 30
+PARAMETERS = 134_515_008
+LAYER_PARAMETERS = 3_540_096
+OPERATOR_PARAMETERS = 576 * 576
 WORKER = "gpu-01:4711:9f3c"
 OUT_OF_MEMORY = Failure(
     code="out_of_memory",
@@ -88,16 +91,19 @@ class Scene:
     def succeed(self, fence: Fence, removed: Sequence[int], metrics: Mapping[str, float]) -> None:
         """The job has succeeded without these layers."""
         self.measure(fence, **metrics)
+        cuts = sum(layer - 1 not in removed for layer in removed)
+        parameters = PARAMETERS - len(removed) * LAYER_PARAMETERS + cuts * OPERATOR_PARAMETERS
+        size_bytes = 2 * parameters
         kept = [layer for layer in range(LAYERS) if layer not in removed]
         summary = {
-            "source": {"layer_count": LAYERS, "parameters": 134_515_008},
+            "source": {"layer_count": LAYERS, "parameters": PARAMETERS},
             "plan": {"removed": list(removed), "kept": kept},
-            "parameters": 117_146_304,
+            "parameters": parameters,
             "metrics": dict(metrics),
         }
-        files = (ManifestFile(path="model.safetensors", size_bytes=234_292_608, sha256="0" * 64),)
+        files = (ManifestFile(path="model.safetensors", size_bytes=size_bytes, sha256="0" * 64),)
         manifest = Manifest(files=files, summary=summary)
-        artifact = NewArtifact(f"jobs/{fence.job_id}/1/", manifest.model_dump(mode="json"), 234_292_608)
+        artifact = NewArtifact(f"jobs/{fence.job_id}/1/", manifest.model_dump(mode="json"), size_bytes)
         with self.database.write() as session:
             attempts.finish_succeeded(session, fence, artifact)
 

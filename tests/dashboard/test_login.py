@@ -189,11 +189,11 @@ def test_failed_logins_are_limited(served: Served) -> None:
     """After a few wrong keys from an address no further one is tried, not even a good one."""
     strict = served.settings.model_copy(update={"failed_logins_per_minute": 3})
     with serve(strict) as url:
-        statuses = [
-            httpx2.post(f"{url}/login", data={"key": key}).status_code
-            for key in ("wrong", "wrong", "wrong", served.key)
+        answers = [
+            httpx2.post(f"{url}/login", data={"key": key}) for key in ("wrong", "wrong", "wrong", served.key)
         ]
-    assert statuses == [401, 401, 401, 429]
+    assert [answer.status_code for answer in answers] == [401, 401, 401, 429]
+    assert 0 < int(answers[-1].headers["Retry-After"]) <= 60
 
 
 def test_without_authentication_no_login_is_needed(served: Served) -> None:
