@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 EXTRAS := worker,tasks,telemetry,embedded,plot,test,lint
 
 .DEFAULT_GOAL := help
-.PHONY: help venv setup chromium demo test test-unit test-gpu check format openapi results screenshots clean
+.PHONY: help venv setup chromium demo test test-unit test-gpu check format openapi screenshots results clean
 
 help:
 	@echo "make demo    set up, compress a small real model, show what it cost"

@@ -25,8 +25,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("digest", name="pk_logins"),
     )
     op.create_index("ix_logins_expires_at", "logins", ["expires_at"])
+    op.create_index("ix_jobs_failed", "jobs", ["finished_at"], postgresql_where=sa.text("state = 'failed'"))
 
 
 def downgrade() -> None:
     """Everyone is logged out."""
+    op.drop_index("ix_jobs_failed", "jobs")
     op.drop_table("logins")

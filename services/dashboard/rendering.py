@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import TypeAdapter
 
 from ghosted_core.errors import GhostedError
-from services.dashboard import assets, formatting
+from services.dashboard import assets, charts, formatting
 from services.dashboard.urls import twin_of
 from services.dashboard.user import User
 from services.errors import ServiceError
@@ -55,6 +55,7 @@ def environment() -> Environment:
     for name in ("size", "count", "duration", "figure", "share", "clock", "iso"):
         made.filters[name] = getattr(formatting, name)
     made.globals["asset"] = assets.address
+    made.globals["style_marks"] = charts.style_marks
     return made
 
 

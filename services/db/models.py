@@ -114,6 +114,8 @@ class Job(Base):
         ),
         Index("ix_jobs_queued", "id", postgresql_where=text("state = 'queued'")),
         Index("ix_jobs_running_lease", "lease_expires_at", postgresql_where=text("state = 'running'")),
+        # What failed lately, for the system page.
+        Index("ix_jobs_failed", "finished_at", postgresql_where=text("state = 'failed'")),
         # Without it, deleting a job would read the whole table for its clones.
         Index("ix_jobs_retry_of", "retry_of", postgresql_where=text("retry_of IS NOT NULL")),
         Index(

@@ -25,6 +25,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage")
 # Machines that run these tests may be busy with others.
 PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from services.db import migrate
 from services.db.sessions import Database, open_database
 from services.embedded import Stack, remove_stack
 from tests.dashboard.conftest import FLAGS, chromium
-from tests.dashboard.scenes import MODEL, freshen, furnish
+from tests.dashboard.results import finished
+from tests.dashboard.scenes import MODEL, Scene, freshen, furnish
 from tests.serving import made_database, serve, settings_on
 
 FOLDER = Path("docs") / "screenshots"
@@ -41,7 +42,7 @@ DRAWN = """() => [...document.querySelectorAll("[data-chart]")].every((chart) =>
 
 def pages(jobs: Mapping[str, UUID]) -> dict[str, str]:
     """Every page by its picture's name."""
-    compared = f"?job={jobs['succeeded']}&job={jobs['shortgpt']}"
+    compared = "?" + "&".join(f"job={jobs[name]}" for name in ("succeeded", "shortgpt", "mild", "plain"))
     return {
         "login": "/login",
         "jobs": "/jobs",
@@ -72,7 +73,9 @@ def main() -> None:
 
 def _take_all(settings: Settings, database: Database, target: Path) -> None:
     cookie, owner_id = _logged_in(database)
-    jobs = furnish(database, owner_id)
+    with tempfile.TemporaryDirectory() as folder:
+        made = finished(Scene(database, owner_id), open_store(settings), Path(folder))
+    jobs = {**furnish(database, owner_id), **made}
     with serve(settings, graceful_seconds=1) as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         for scheme in SCHEMES:

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Select, delete, event, select, text
 
+from services.dashboard import system_queries
 from services.db.models import ApiKey, Base, Job
 from services.db.sessions import Database
 from services.jobs import listing, repository
@@ -193,6 +194,36 @@ def test_all_that_is_asked_for_a_poll_and_a_look_uses_indexes(crowded: tuple[Dat
         big = [one for one in nodes(answer[0]["Plan"]) if one["Node Type"] == "Seq Scan"]
         # Tables without rows are read as they are; of workers there are never many.
         assert {one["Relation Name"] for one in big} <= {"job_metrics", "workers"}, statement
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["one key", "all keys"])
+def test_the_system_page_reads_what_waits_runs_or_failed_lately(
+    crowded: tuple[Database, UUID],
+    known: bool,  # noqa: FBT001 - a case
+) -> None:
+    """By indexes, whatever else there is."""
+    database, owner_id = crowded
+    sees = Viewer(owner_id if known else None).sees()
+    sent: list[tuple[str, Any]] = []
+
+    def note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        sent.append((statement, parameters))
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    try:
+        with database.read() as session:
+            found = system_queries.queue(session, sees)
+            (failures,) = system_queries.failures(session, sees)
+    finally:
+        event.remove(database.engine, "before_cursor_execute", note)
+    assert (found.queued, found.running) == (4 * JOBS // 1000, 2 * JOBS // 1000)
+    assert failures.code == "unsafe_model"
+    assert failures.week == 10 * JOBS // 1000
+    assert failures.day < failures.week
+    for statement, parameters in sent:
+        with database.engine.connect() as connection:
+            (answer,) = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters).one()
+        assert all(one["Node Type"] != "Seq Scan" for one in nodes(answer[0]["Plan"])), statement
 
 
 def test_deleting_reads_no_table(crowded: tuple[Database, UUID]) -> None:

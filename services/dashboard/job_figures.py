@@ -1,0 +1,136 @@
+"""What was measured, variants side by side: dense, pruned, repaired."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from services.db.models import JobMetric
+
+VARIANTS = ("dense", "pruned", "repaired", "finetuned")
+# The figures of the last of these that there is are the job's result.
+RESULT = ("finetuned", "repaired", "pruned")
+# Their place is kept while they are not measured yet.
+ALWAYS = frozenset({"dense", "pruned", "repaired"})
+LOWER_IS_BETTER = ("perplexity", "nll", "kl", "longest_repeat")
+RATE = "_per_second"
+COSTS = ("_seconds", "_bytes")
+# e^nll, so that the error of a perplexity follows from that of its logarithm.
+PERPLEXITY = "perplexity"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value with its standard error, or the reason why there is none; `share` is of the row's largest."""
+
+    variant: str
+    value: float | None
+    error: float | None
+    reason: str | None
+    share: float | None
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    """A metric of the variants that have it. `kind` is perplexity, task, speed or other.
+
+    `on` says on what it was measured, `fingerprint` exactly which text that was, if it was a text.
+    """
+
+    metric: str
+    kind: str
+    lower_is_better: bool
+    on: str
+    fingerprint: str
+    cells: tuple[Cell, ...]
+
+    def value(self, variant: str) -> float | None:
+        """The value of `variant`, if it was measured and is a number."""
+        return next((cell.value for cell in self.cells if cell.variant == variant), None)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it tells if the model still works."""
+        return self.kind in {"perplexity", "task"}
+
+    @property
+    def result(self) -> float | None:
+        """The value of what the job delivers."""
+        return next((value for name in RESULT if (value := self.value(name)) is not None), None)
+
+
+def figure_rows(metrics: Iterable[JobMetric]) -> tuple[FigureRow, ...]:
+    """Rows in the order in which they were measured; figures without a variant are not among them.
+
+    All rows have the same variants: those of which something was measured.
+    """
+    found: dict[str, dict[str, JobMetric]] = {}
+    for metric in metrics:
+        name, _, variant = metric.name.rpartition("_")
+        if name and variant in VARIANTS:
+            found.setdefault(name, {})[variant] = metric
+    there = {variant for measured in found.values() for variant in measured}
+    variants = [variant for variant in VARIANTS if variant in there | ALWAYS]
+    return tuple(_row(name, measured, variants) for name, measured in found.items())
+
+
+def _row(name: str, measured: Mapping[str, JobMetric], variants: Sequence[str]) -> FigureRow:
+    largest = max((abs(one.value) for one in measured.values() if one.value is not None), default=0.0)
+    return FigureRow(
+        metric=name,
+        kind=_kind(name, measured.values()),
+        lower_is_better=_lower_is_better(name),
+        on=_on(measured.values()),
+        fingerprint=next(
+            (str(one.detail["fingerprint"]) for one in measured.values() if "fingerprint" in one.detail), ""
+        ),
+        cells=tuple(_cell(name, variant, measured.get(variant), largest) for variant in variants),
+    )
+
+
+def _lower_is_better(name: str) -> bool:
+    return name.startswith(LOWER_IS_BETTER) or name.endswith(COSTS)
+
+
+def _cell(name: str, variant: str, metric: JobMetric | None, largest: float) -> Cell:
+    if metric is None:
+        return Cell(variant, None, None, None, None)
+    share = abs(metric.value) / largest if metric.value is not None and largest else None
+    return Cell(variant, metric.value, _error(name, metric), metric.reason, share)
+
+
+def _error(name: str, metric: JobMetric) -> float | None:
+    of_nll = _number(metric.detail.get("standard_error_nll"))
+    if name.startswith(PERPLEXITY) and of_nll is not None and metric.value is not None:
+        return metric.value * of_nll
+    return _number(metric.detail.get("standard_error"))
+
+
+def _kind(name: str, metrics: Iterable[JobMetric]) -> str:
+    if name.startswith(PERPLEXITY):
+        return "perplexity"
+    if any("task" in metric.detail for metric in metrics):
+        return "task"
+    return "speed" if name.endswith((RATE, *COSTS)) else "other"
+
+
+def _fingerprint(metrics: Iterable[JobMetric]) -> str:
+    found = (str(one.detail["fingerprint"]) for one in metrics if "fingerprint" in one.detail)
+    return next(found, "")
+
+
+def _on(metrics: Iterable[JobMetric]) -> str:
+    """On what it was measured, in words; the same for all variants."""
+    detail: Mapping[str, Any] = next((metric.detail for metric in metrics if metric.detail), {})
+    if "task" in detail:
+        return f"task {detail['task']}"
+    if "dataset" in detail:
+        windows, length = detail.get("windows"), detail.get("length")
+        extent = f", {windows} windows of {length} tokens" if windows and length else ""
+        return f"{detail['dataset']}{extent}"
+    if "prompts" in detail:
+        return f"{detail['prompts']} prompts"
+    return ""
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

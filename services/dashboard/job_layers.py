@@ -1,0 +1,130 @@
+"""All layers of a model in a row: which went, where a repair stands, how each scored."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ghosted_core.errors import InvalidSpecError
+from ghosted_core.plan import PruningPlan
+
+# Of more, no model is known; a row that says so is wrong, and would make an endless page.
+MOST_LAYERS = 4096
+
+
+@dataclass(frozen=True)
+class LayerCell:
+    """A layer of the source. `level` places its score between the lowest (0) and the highest (1).
+
+    `place` is its index in the pruned model. `opens` and `closes` say whether it is the first and the
+    last of a removed run. `tip` says all of it in words.
+    """
+
+    index: int
+    removed: bool
+    place: int | None
+    score: float | None
+    level: float | None
+    opens: bool
+    closes: bool
+    tip: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """A removed run of layers [start, stop): a boundary."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class LayerStrip:
+    """All layers; `meaning` says what the scores are, `best` whether the highest or the lowest went."""
+
+    criterion: str
+    meaning: str
+    best: str
+    cells: tuple[LayerCell, ...]
+    runs: tuple[Run, ...]
+    scored: bool
+
+
+class _Loose(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Scores(_Loose):
+    criterion: str = ""
+    meaning: str = ""
+    best: str = ""
+    candidates: tuple[tuple[int, float | None], ...] = ()
+    protected: tuple[int, ...] = ()
+
+
+class _Plan(_Loose):
+    removed: tuple[int, ...]
+    scores: _Scores = _Scores()
+
+
+class _Source(_Loose):
+    layer_count: int = Field(ge=1, le=MOST_LAYERS)
+
+
+class _Summary(_Loose):
+    plan: _Plan
+    source: _Source
+
+
+def strip_of(summary: Mapping[str, Any]) -> LayerStrip | None:
+    """The layers as the summary of an artifact's manifest has them; None if it says nothing of that."""
+    try:
+        found = _Summary.model_validate(summary)
+        plan = PruningPlan.from_removed(found.plan.removed, layer_count=found.source.layer_count)
+    except (ValidationError, InvalidSpecError):
+        return None
+    return _strip(plan, found.plan.scores)
+
+
+def _strip(plan: PruningPlan, scores: _Scores) -> LayerStrip:
+    scored = {index: value for index, value in scores.candidates if value is not None}
+    places = {index: place for place, index in enumerate(plan.kept)}
+    opening = {boundary.start for boundary in plan.boundaries}
+    closing = {boundary.stop - 1 for boundary in plan.boundaries}
+    levels = _levels(scored)
+    cells = tuple(
+        LayerCell(
+            index=index,
+            removed=index not in places,
+            place=places.get(index),
+            score=scored.get(index),
+            level=levels.get(index),
+            opens=index in opening,
+            closes=index in closing,
+            tip=_tip(index, places.get(index), scored.get(index), index in scores.protected),
+        )
+        for index in range(plan.layer_count)
+    )
+    runs = tuple(Run(boundary.start, boundary.stop) for boundary in plan.boundaries)
+    return LayerStrip(scores.criterion, scores.meaning, scores.best, cells, runs, bool(scored))
+
+
+def _levels(scored: Mapping[int, float]) -> dict[int, float]:
+    """Where each score lies between the lowest and the highest; scores often differ in late digits only."""
+    low, high = min(scored.values(), default=0.0), max(scored.values(), default=0.0)
+    span = high - low
+    return {index: (value - low) / span if span else 1.0 for index, value in scored.items()}
+
+
+def _tip(index: int, place: int | None, score: float | None, protected: bool) -> str:  # noqa: FBT001 - a fact
+    fate = "removed" if place is None else f"kept as layer {place}"
+    told = "no score" if score is None else f"score {score:.5g}"
+    return f"Layer {index}: {fate}, {told}" + (", protected" if protected else "")
+
+
+def sentence(runs: Sequence[Run]) -> str:
+    """The removed layers in words, such as "7, 12 to 15"."""
+    return ", ".join(
+        str(run.start) if run.stop - run.start == 1 else f"{run.start} to {run.stop - 1}" for run in runs
+    )

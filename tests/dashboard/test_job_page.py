@@ -1,0 +1,256 @@
+"""The page of a job, in whatever state."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from services.dashboard.job_page import JobPage
+from services.dashboard.report_file import ReportShelf
+from services.dashboard.user import PLAIN_COOKIE
+from services.jobs import attempts, repository
+from services.jobs.viewer import Viewer
+from tests.dashboard.axe import violations
+from tests.dashboard.conftest import Opener, Served, no_complaints
+from tests.dashboard.results import Result, fit, stored, succeeded, work_through
+from tests.dashboard.scenes import OUT_OF_MEMORY, furnish
+
+HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=window.hit=2>{{ 7*7 }}'\"\u202e"
+SIZES = [(1280, 800), (360, 740)]
+
+
+def inside(element: Locator, width: int, height: int) -> bool:
+    """Whether all of the element is in a window that was not scrolled."""
+    box = element.bounding_box()
+    assert box is not None
+    return box["y"] >= 0 and box["y"] + box["height"] <= height and box["x"] + box["width"] <= width
+
+
+def get(served: Served, path: str, key: str | None = None) -> httpx2.Response:
+    """What the address answers to a key."""
+    headers = {"Authorization": f"Bearer {key or served.key}"}
+    return httpx2.get(f"{served.url}{path}", headers=headers, timeout=30)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("message", [OUT_OF_MEMORY.message, "Layer by layer it went wrong. " * 130])
+def test_why_a_job_failed_is_said_without_scrolling(
+    served: Served, opener: Opener, width: int, height: int, message: str
+) -> None:
+    """State, reason and what to try lie in the first screen, however long the message is."""
+    fence = served.scene.running({"model": "Qwen/Qwen3-8B"})
+    served.scene.stage(fence, "score", 12_288)
+    served.scene.fail(fence, replace(OUT_OF_MEMORY, message=message))
+    page = opener(viewport={"width": width, "height": height}).new_page()
+    page.goto(f"/jobs/{fence.job_id}")
+    for place in ("#now .badge", "#failure .reason", "#failure .advice"):
+        assert inside(page.locator(place), width, height), place
+    expect(page.locator("#failure")).to_contain_text("out_of_memory")
+    expect(page.locator("#failure .advice")).to_contain_text("dtype bfloat16")
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_how_far_a_job_is_is_said_without_scrolling(
+    served: Served, opener: Opener, width: int, height: int
+) -> None:
+    """State, progress and what is left."""
+    job_id = furnish(served.database, served.owner_id)["running"]
+    page = opener(viewport={"width": width, "height": height}).new_page()
+    page.goto(f"/jobs/{job_id}")
+    for place in ("#now .badge", "#now progress", "#now .tiles"):
+        assert inside(page.locator(place), width, height), place
+    expect(page.locator("#now")).to_contain_text("evaluate")
+    expect(page.locator("#now [data-until]")).to_be_visible()
+
+
+def test_all_parts_of_a_result_are_there(served: Served, page: Page, tmp_path: Path) -> None:
+    """Stages, layers with their scores, figures, fits, sizes, texts, files: as they were found."""
+    job_id = succeeded(served.scene, served.store, tmp_path, Result())
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("#timeline tr.done")).to_have_count(9)
+    expect(page.locator("#layers .layer")).to_have_count(30)
+    removed = page.locator("#layers .layer.removed")
+    expect(removed).to_have_count(5)
+    removed.first.focus()
+    (_, score) = Result().summary["plan"]["scores"]["candidates"][21]
+    expect(removed.first).to_have_attribute("data-tip", f"Layer 21: removed, score {score:.5g}")
+    assert "Layer 21" in page.evaluate("getComputedStyle(document.activeElement, '::after').content"), (
+        "the score is shown to who goes there with the keyboard"
+    )
+    expect(page.locator("#quality")).to_contain_text("27.35 ± 0.30")
+    expect(page.locator("#quality")).to_contain_text("0.563 ± 0.009")
+    expect(page.locator("#repairs tbody tr").first).to_contain_text("1.5e+06")
+    expect(page.locator("#sizes")).to_contain_text("256.6 MiB")
+    expect(page.locator("#continuations article")).to_have_count(2)
+    expect(page.locator("#files tbody tr")).to_have_count(5)
+
+
+def test_snippets_are_copied(served: Served, opener: Opener, tmp_path: Path) -> None:
+    """The clipboard has the text to the letter."""
+    job_id = succeeded(served.scene, served.store, tmp_path, Result())
+    page = opener(permissions=["clipboard-read", "clipboard-write"]).new_page()
+    page.goto(f"/jobs/{job_id}")
+    page.get_by_text("Load and serve it").click()
+    first = page.locator(".snippet").first
+    first.get_by_role("button", name="Copy").click()
+    expect(first.get_by_role("button")).to_have_text("Copied")
+    told = get(served, f"/jobs/{job_id}.json").json()["snippets"][0]["code"]
+    assert "trust_remote_code=True" in told
+    assert page.evaluate("navigator.clipboard.readText()") == told
+
+
+def test_the_spectrum_is_drawn_and_reacts(served: Served, page: Page, tmp_path: Path) -> None:
+    """Pointing shows figures, dragging zooms, and by night the colours are others."""
+    job_id = succeeded(served.scene, served.store, tmp_path, Result())
+    page.goto(f"/jobs/{job_id}")
+    plot = page.locator(".plot")
+    plot.scroll_into_view_if_needed()
+    expect(plot).to_have_attribute("data-drawn", "yes")
+    box = plot.locator(".nsewdrag").first.bounding_box()
+    assert box is not None
+    points = plot.locator(".points path")
+    first = points.nth(3).bounding_box()
+    assert first is not None
+    page.mouse.move(first["x"] + 2, first["y"] + 2)
+    expect(plot.locator(".hovertext")).to_contain_text("singular value")
+    extent = "JSON.stringify(document.querySelector('.plot').layout.xaxis.range)"
+    before = page.evaluate(extent)
+    page.mouse.move(box["x"] + 100, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 300, box["y"] + 100, steps=5)
+    page.mouse.up()
+    page.wait_for_function(f"before => {extent} !== before", arg=before)
+    ink = "document.querySelector('.plot .xtick text').style.fill"
+    by_day = page.evaluate(ink)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(f"day => {ink} !== day", arg=by_day)
+
+
+def test_the_page_is_whole_without_scripts(served: Served, opener: Opener, tmp_path: Path) -> None:
+    """Every figure of the chart is in its table."""
+    job_id = succeeded(served.scene, served.store, tmp_path, Result())
+    page = opener(java_script_enabled=False).new_page()
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator(".plot")).to_be_hidden()
+    page.locator(".chart summary").click()
+    table = page.locator(".chart table")
+    highest = fit(21, 26)["spectrum"]["singular_value"][0]
+    expect(table).to_be_visible()
+    expect(table.locator("tbody tr").first).to_contain_text(f"{highest:.4g}")
+
+
+def test_the_page_does_without_a_report(served: Served, page: Page) -> None:
+    """Where report.json cannot be read, what the database has is shown."""
+    found = furnish(served.database, served.owner_id)
+    page.goto(f"/jobs/{found['succeeded']}")
+    expect(page.locator("#layers .layer.removed")).to_have_count(5)
+    expect(page.locator("#repairs section")).to_have_count(0)
+
+
+def test_a_report_is_believed_only_if_it_is_the_one_that_was_stored(served: Served, tmp_path: Path) -> None:
+    """Other bytes, or too many, are as none; the right ones are read once."""
+    job_id = succeeded(served.scene, served.store, tmp_path, Result())
+    with served.database.read() as session:
+        _, artifact = repository.get_with_artifact(session, Viewer(served.owner_id), job_id)
+    assert artifact is not None
+    good = ReportShelf(served.store)
+    assert len(good.report(artifact).fits) == 1  # type: ignore[union-attr]
+    (tmp_path / "other.json").write_text(json.dumps({"fits": []}))
+    served.store.upload(tmp_path / "other.json", f"{artifact.prefix}report.json")
+    assert ReportShelf(served.store).report(artifact) is None
+    assert good.report(artifact) is not None
+    (tmp_path / "other.json").write_bytes(b"x" * (9 << 20))
+    served.store.upload(tmp_path / "other.json", f"{artifact.prefix}report.json")
+    assert ReportShelf(served.store).report(artifact) is None
+
+
+def hostile_job(served: Served, folder: Path) -> Any:
+    """A job in whose every text stands what a model's author, a user or a worker may say at worst."""
+    result = Result(
+        text={"dataset": HOSTILE, "windows": 2, "length": 8, "fingerprint": HOSTILE},
+        texts=dict.fromkeys(("dense", "pruned", "repaired"), HOSTILE),
+        prompts=(HOSTILE,),
+        meaning=HOSTILE,
+    )
+    fence = served.scene.running({"model": {"kind": "local", "path": HOSTILE}}, note=HOSTILE)
+    work_through(served.scene, fence, result)
+    with served.database.write() as session:
+        attempts.record_event(session, fence, "log", {"level": "warning", "message": HOSTILE})
+        attempts.record_metric(session, fence, f"{HOSTILE}_dense", 1.0, {"task": HOSTILE})
+        attempts.finish_succeeded(session, fence, stored(served.store, folder, fence, result))
+    return fence.job_id
+
+
+def test_hostile_texts_are_texts(served: Served, page: Page, tmp_path: Path) -> None:
+    """Nothing of them runs or becomes an element, on the page, in its tips and in its charts."""
+    job_id = hostile_job(served, tmp_path)
+    for path in (f"/jobs/{job_id}", f"/compare?job={job_id}", "/compare"):
+        page.goto(path)
+        for plot in page.locator(".plot").all():
+            plot.scroll_into_view_if_needed()
+            expect(plot).to_have_attribute("data-drawn", "yes")
+        assert page.evaluate("window.hit") is None
+        assert page.locator("img").count() == 0
+        assert page.content().count("49") == page.content().replace("{{ 7*7 }}", "").count("49")
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("#continuations p").first).to_have_text(HOSTILE)
+    expect(page.locator("#log")).to_contain_text(HOSTILE)
+
+
+def test_hostile_failures_are_texts(served: Served, page: Page) -> None:
+    """Message and advice of a failure are no markup either."""
+    fence = served.scene.running()
+    served.scene.fail(fence, replace(OUT_OF_MEMORY, message=HOSTILE, advice=HOSTILE, stage=HOSTILE[:60]))
+    page.goto(f"/jobs/{fence.job_id}")
+    expect(page.locator("#failure .advice")).to_contain_text(HOSTILE)
+    assert page.evaluate("window.hit") is None
+
+
+def test_other_peoples_jobs_are_not_there(served: Served, tmp_path: Path) -> None:
+    """404 for the page, its data, its files and comparisons, as for a job that nobody has."""
+    job_id = succeeded(served.scene, served.store, tmp_path, Result())
+    other = served.new_key("read", "submit", "admin")
+    for one in (job_id, uuid4()):
+        for path in (f"/jobs/{one}.json", f"/compare.json?job={one}"):
+            answer = get(served, path, other)
+            assert answer.status_code == 404, path
+            assert answer.json()["code"] == "job_not_found"
+    cookies = {"Cookie": f"{PLAIN_COOKIE}={served.cookie(other)}"}
+    for path in (f"/jobs/{job_id}", f"/jobs/{job_id}/files/config.json", f"/compare?job={job_id}"):
+        answer = httpx2.get(f"{served.url}{path}", headers=cookies, follow_redirects=False, timeout=30)
+        assert answer.status_code == 404, path
+
+
+def test_the_twin_is_the_page(served: Served, tmp_path: Path) -> None:
+    """The JSON has the fields of the page's dataclass, for a job in any state."""
+    jobs = furnish(served.database, served.owner_id)
+    rich = succeeded(served.scene, served.store, tmp_path, Result())
+    for job_id in (*jobs.values(), rich):
+        document = get(served, f"/jobs/{job_id}.json").json()
+        assert set(document) == {field.name for field in fields(JobPage)}
+        assert document["job"]["id"] == str(job_id)
+    assert document["repairs"][0]["condition"] == 1.4853e6
+    assert document["charts"][0]["series"][0]["x"][0] == 1.0
+
+
+def test_axe_finds_nothing(served: Served, opener: Opener, tmp_path: Path) -> None:
+    """By day and by night, on a phone and on a desk, for a job that succeeded, runs, failed and waits."""
+    jobs = furnish(served.database, served.owner_id)
+    rich = succeeded(served.scene, served.store, tmp_path, Result(removed=(3, 21, 22, 23)))
+    found = [violations(opener, f"/jobs/{jobs[name]}") for name in ("running", "failed", "queued")]
+    assert [*violations(opener, f"/jobs/{rich}"), *(one for some in found for one in some)] == []
+
+
+def test_a_job_that_nobody_can_run_says_why(served: Served, opener: Opener) -> None:
+    """What the API says of it, in the first screen."""
+    job_id = served.scene.queued()
+    page = opener(viewport={"width": 360, "height": 740}).new_page()
+    with no_complaints(page):
+        page.goto(f"/jobs/{job_id}")
+        expect(page.locator("#now .stale")).to_have_text("no live worker")
+        assert inside(page.locator("#now .stale"), 360, 740)

@@ -1,0 +1,52 @@
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from services.dashboard.job_layers import LayerStrip, strip_of
+
+
+def summary(removed: list[int], layer_count: int, candidates: list[Any] | None = None) -> dict[str, Any]:
+    scores = {"criterion": "shortgpt", "meaning": "change", "best": "lowest", "candidates": candidates or []}
+    return {"plan": {"removed": removed, "scores": scores}, "source": {"layer_count": layer_count}}
+
+
+def drawn(found: LayerStrip | None) -> LayerStrip:
+    assert found is not None
+    return found
+
+
+@given(st.sets(st.integers(0, 39), min_size=1, max_size=39))
+def test_the_strip_says_what_went_and_where_the_rest_is(removed: set[int]) -> None:
+    """Removed cells are the removed layers; the others count on; runs open and close once each."""
+    strip = drawn(strip_of(summary(sorted(removed), 40)))
+    assert [cell.index for cell in strip.cells if cell.removed] == sorted(removed)
+    assert [cell.place for cell in strip.cells if not cell.removed] == list(range(40 - len(removed)))
+    assert [cell.index for cell in strip.cells if cell.opens] == [run.start for run in strip.runs]
+    assert [cell.index + 1 for cell in strip.cells if cell.closes] == [run.stop for run in strip.runs]
+    assert {index for run in strip.runs for index in range(run.start, run.stop)} == removed
+
+
+def test_levels_run_from_the_lowest_to_the_highest_score() -> None:
+    """Scores that differ in late digits only still look different; one without a score has no bar."""
+    strip = drawn(strip_of(summary([1], 4, [[0, 0.9999], [1, 0.9997], [2, 0.9998]])))
+    assert [cell.level for cell in strip.cells] == pytest.approx([1.0, 0.0, 0.5, None])
+    assert strip.cells[1].tip == "Layer 1: removed, score 0.9997"
+    assert strip.cells[3].tip == "Layer 3: kept as layer 2, no score"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {},
+        {"plan": None},
+        summary([], 4),
+        summary([9], 4),
+        summary([1, 1], 4),
+        {"plan": {"removed": "all"}, "source": {"layer_count": 4}},
+        {"plan": {"removed": [1]}, "source": {"layer_count": 10**9}},
+    ],
+)
+def test_a_summary_that_says_nothing_of_layers_has_no_strip(found: dict[str, Any]) -> None:
+    """The page goes without, whatever stands in the row."""
+    assert strip_of(found) is None
