@@ -46,6 +46,7 @@ class Limiter:
         )
         self._windows = SlidingWindowCounterRateLimiter(storage)
         self._requests = _item(RateLimitItemPerMinute, settings.requests_per_minute, "requests")
+        self._failures = _item(RateLimitItemPerMinute, settings.failed_keys_per_minute, "failures")
         self._jobs = _item(RateLimitItemPerDay, settings.jobs_per_day, "jobs")
         self._clock = clock
         self._resume_at = 0.0
@@ -60,6 +61,21 @@ class Limiter:
         if refusal is not None:
             raise TooManyRequestsError(
                 "this key may send no more requests for now", retry_after_seconds=refusal.retry_after_seconds
+            )
+
+    def count_failure(self, address: str) -> None:
+        """One more request without a valid key came from `address`.
+
+        A valid key is never refused for it: many may share an address, behind a proxy or a router.
+
+        Raises:
+            TooManyRequestsError: there were too many within a minute.
+        """
+        refusal = self._count(self._failures, address)
+        if refusal is not None:
+            raise TooManyRequestsError(
+                "too many requests without a valid key came from this address",
+                retry_after_seconds=refusal.retry_after_seconds,
             )
 
     def count_job(self, who: str) -> None:

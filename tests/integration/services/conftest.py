@@ -90,6 +90,7 @@ def settings(stack: Stack, migrated_url: str) -> Settings:
             "api_port": 0,
             # Tests send and submit more than a user would.
             "requests_per_minute": 0,
+            "failed_keys_per_minute": 0,
             "jobs_per_day": 0,
             "queued_jobs_per_key": 0,
             # There is no Hub but in the tests of its own.
@@ -109,7 +110,15 @@ def store(settings: Settings) -> ArtifactStore:
 @contextmanager
 def serve(settings: Settings) -> Iterator[str]:
     """The API is served on loopback; yields its address."""
-    config = uvicorn.Config(create_app(settings), host="127.0.0.1", port=0, log_level="error")
+    # As `services.api` does it: uvicorn itself would believe whoever is on this machine.
+    config = uvicorn.Config(
+        create_app(settings),
+        host="127.0.0.1",
+        port=0,
+        log_level="error",
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
