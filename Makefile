@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 EXTRAS := worker,tasks,telemetry,embedded,plot,test,lint
 
 .DEFAULT_GOAL := help
-.PHONY: help venv setup demo test test-unit test-gpu check format openapi clean
+.PHONY: help venv setup demo test test-unit test-gpu check format openapi results clean
 
 help:
 	@echo "make demo    set up, compress a small real model, show what it cost"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-gpu  compare GPU with CPU and measure the GPU, on random models"
 	@echo "make check   set up, run formatter, linter, type checker and import contracts"
 	@echo "make openapi write docs/openapi.json anew"
+	@echo "make results DATA=DIR  measure what docs/results.md shows; hours, but resumable"
 	@echo "make setup   set up only; make venv: the bare environment, to install another torch into"
 
 # A torch that the interpreter already has, in a virtual environment or not, is used as it is: its
@@ -43,11 +44,13 @@ setup: $(VENV)/.installed
 demo: setup
 	$(BIN)/ghosted demo
 
+# What needs no server runs in several processes; stacks and clocks want the machine for themselves.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal tests/unit tests/families
+	$(BIN)/python -m pytest --ignore tests/unit --ignore tests/families
 
 test-unit: setup
-	$(BIN)/python -m pytest tests/unit -m "not real"
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal tests/unit -m "not real"
 
 test-gpu: setup
 	$(BIN)/python -m pytest tests/gpu
@@ -60,6 +63,9 @@ check: setup
 
 openapi: setup
 	$(BIN)/python -m services.openapi
+
+results: setup
+	$(BIN)/python benchmarks/results.py --data '$(DATA)' $(ARGS)
 
 format: setup
 	$(BIN)/ruff format .

@@ -12,9 +12,8 @@ import argparse
 import hashlib
 import itertools
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 
 import torch
 import transformers
+from notebook import BEGIN, END, Notebook, put_between, timed
 from transformers import PreTrainedModel
 
 from ghosted_cli.request import cache_folder, strategy_choice
@@ -72,58 +72,11 @@ FILES = {
 }
 CALIBRATION = "c4/c4_en_train_first1041.jsonl"
 REPORT = Path(__file__).parents[1] / "docs" / "agreement.md"
-BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-
-
-class Notebook:
-    """Finished figures in a JSON file, with what each took; a figure is worked out once."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._entries: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._entries
-
-    def __getitem__(self, key: str) -> Any:
-        return self._entries[key]["value"]
-
-    def put(self, key: str, value: Any, took: "Took") -> None:
-        """The figure is on the disk."""
-        self._entries[key] = {"value": value, "seconds": took.wall, "cpu_seconds": took.cpu}
-        beside = self._path.with_suffix(".new")
-        beside.write_text(json.dumps(self._entries, indent=1))
-        beside.replace(self._path)
-
-    def total(self) -> "Took":
-        """What all figures took."""
-        entries = self._entries.values()
-        return Took(sum(e["seconds"] for e in entries), sum(e["cpu_seconds"] for e in entries))
-
-
-class Took:
-    """Time on the clock and of the processors."""
-
-    def __init__(self, wall: float = 0.0, cpu: float = 0.0) -> None:
-        self.wall, self.cpu = wall, cpu
-
-    def shared(self, parts: int) -> "Took":
-        """The part of each of several figures that were worked out together."""
-        return Took(self.wall / parts, self.cpu / parts)
 
 
 def bfloat16_products() -> AbstractContextManager[Any]:
     """Losses are measured with products of bfloat16 and a stream of float32, in half the time."""
     return torch.autocast("cpu", torch.bfloat16)
-
-
-@contextmanager
-def timed(what: str) -> Iterator[Took]:
-    """Fills in what the body took, and says so."""
-    took, started, cpu = Took(), time.monotonic(), time.process_time()
-    yield took
-    took.wall, took.cpu = time.monotonic() - started, time.process_time() - cpu
-    print(f"{what}: {took.wall:.0f} s, {took.cpu:.0f} s of CPU", flush=True)
 
 
 class Bench:
@@ -372,9 +325,7 @@ def main() -> None:
     spent = f"All rows together: {took.wall / 60:.0f} minutes on the clock, {took.cpu / 60:.0f} of CPU time"
     text += f"\n\n{spent}, {torch.get_num_threads()} threads."
     print(text)
-    written = REPORT.read_text() if REPORT.exists() else f"# Agreement with the field\n\n{BEGIN}\n{END}\n"
-    before, _, rest = written.partition(BEGIN)
-    REPORT.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+    put_between(REPORT, text, f"# Agreement with the field\n\n{BEGIN}\n{END}\n")
 
 
 if __name__ == "__main__":

@@ -32,12 +32,15 @@ def compare(
     new_tokens: Annotated[int, typer.Option(min=1, help="Tokens decoded for the speed.")] = 32,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each model for the speed.")] = 5,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    memory: Annotated[
+        bool, typer.Option(help="Measure peak memory too, in a process of its own for each model.")
+    ] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of text.")] = 0,
     device: Device = "auto",
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Measure models A and B on the same text, in turns: perplexity, size, tokens a second."""
+    """Measure models A and B on the same text, in turns: perplexity, size, tokens a second, memory."""
     with exit_codes(as_json=as_json):
         first, second = (
             TypeAdapter[Any](ModelReference).validate_python(model_reference(one, None)) for one in (a, b)
@@ -54,13 +57,22 @@ def compare(
             new_tokens=new_tokens,
             rounds=rounds,
             dtype=dtype,
+            memory=memory,
         )
         with working(cache_folder(cache), device) as place:
             found = measure(first, second, question, place)
         if as_json:
-            typer.echo(json.dumps(finite(asdict(found)), allow_nan=False))
+            typer.echo(json.dumps(finite(_document(found)), allow_nan=False))
         else:
             _print(found)
+
+
+def _document(found: "Comparison") -> dict[str, Any]:
+    document = asdict(found)
+    for name, side in (("a", found.a), ("b", found.b)):
+        if side.peak_memory is not None:
+            document[name]["peak_memory"] = side.peak_memory.model_dump(mode="json")
+    return document
 
 
 def finite(value: Any) -> Any:
@@ -89,16 +101,32 @@ def _notes(found: "Comparison") -> list[str]:
     difference, error = found.nll_difference, found.nll_difference_standard_error
     measured = f"prompt of {speed.prompt_tokens} tokens, {speed.new_tokens} decoded"
     windows = f"{text['windows']} windows of {text['length']} tokens"
-    return [
+    machine = f"{found.a.threads} threads, {found.a.device}; slowest to fastest: {_spreads(found)}"
+    notes = [
         f"A: {found.a.name}, B: {found.b.name}",
         f"NLL of B less that of A, window by window: {difference:+.4f} +- {error:.4f} nats a token",
         f"Text: {windows} of {text['dataset']}, {text['part']} documents",
-        f"Speed: median of {speed.rounds} rounds in turns, {measured}",
+        f"Speed: median of {speed.rounds} rounds in turns, {measured}, {machine}",
     ]
+    if found.a.peak_memory is not None:
+        notes.append(f"Peak memory: {found.a.peak_memory.what}")
+    return notes
+
+
+def _spreads(found: "Comparison") -> str:
+    sides = (("A", found.a.speed), ("B", found.b.speed))
+    return ", ".join(
+        f"{name} prefill {_span(speed.prefill_range)}, decode {_span(speed.decode_range)}"
+        for name, speed in sides
+    )
+
+
+def _span(pair: tuple[float, float]) -> str:
+    return f"{pair[0]:,.1f}-{pair[1]:,.1f}"
 
 
 def _rows(a: "Side", b: "Side") -> list[tuple[str, str, str, str]]:
-    return [
+    rows = [
         ("dtype", a.dtype, b.dtype, ""),
         ("perplexity", *_pair(a.perplexity.value, b.perplexity.value, "{:,.3f}")),
         ("NLL, nats a token", _with_error(a), _with_error(b), ""),
@@ -107,7 +135,14 @@ def _rows(a: "Side", b: "Side") -> list[tuple[str, str, str, str]]:
         ("bytes in memory", *_pair(a.bytes_in_memory, b.bytes_in_memory, "{:,}")),
         ("prefill tokens/s", *_pair(a.speed.prefill, b.speed.prefill, "{:,.1f}")),
         ("decode tokens/s", *_pair(a.speed.decode, b.speed.decode, "{:,.1f}")),
+        (
+            "first token, seconds",
+            *_pair(a.speed.first_token_seconds, b.speed.first_token_seconds, "{:.3f}"),
+        ),
     ]
+    if a.peak_memory is not None and b.peak_memory is not None:
+        rows.append(("peak memory, bytes", *_pair(a.peak_memory.bytes, b.peak_memory.bytes, "{:,}")))
+    return rows
 
 
 def _pair(a: float, b: float, form: str) -> tuple[str, str, str]:

@@ -11,7 +11,7 @@ from rich.table import Table
 from ghosted_cli.compare import Compared, finite
 from ghosted_cli.compress import Cache, Device, Json
 from ghosted_cli.exits import exit_codes
-from ghosted_cli.measuring import Corpus, Limit, TaskData, Tasks, corpus_choices, task_choices
+from ghosted_cli.measuring import Corpus, Latency, Limit, TaskData, Tasks, corpus_choices, task_choices
 from ghosted_cli.request import cache_folder, model_reference, text_reference, without_none
 from ghosted_cli.working import working
 from ghosted_core.spec import DEFAULT_TEXT, Evaluation, ModelReference
@@ -37,6 +37,7 @@ def evaluate(
     prompt: Prompts = None,
     new_tokens: Annotated[int, typer.Option(min=1, max=512, help="Length of continuations.")] = 24,
     template: Annotated[str, typer.Option(help="Chat template of prompts: auto or none.")] = "auto",
+    latency: Latency = False,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     device: Device = "auto",
     cache: Cache = None,
@@ -56,6 +57,7 @@ def evaluate(
                     "prompts": prompt,
                     "new_tokens": new_tokens,
                     "template": template,
+                    "latency": latency,
                 }
             )
         )
@@ -92,6 +94,11 @@ def _about(value: float, detail: Any) -> tuple[str, str]:
     on = ""
     if "windows" in detail:
         on = f"{detail['windows']} windows of {detail['length']} tokens of {detail['dataset']}"
+    elif "range" in detail:
+        slowest, fastest = sorted(detail["range"])
+        on = f"{detail['rounds']} rounds, {slowest:.4g} to {fastest:.4g}, {detail['threads']} threads"
+    elif "what" in detail:
+        on = detail["what"]
     elif "items" in detail:
         on = f"{detail['items']} items, {detail['shots']} examples"
     return "" if error is None else f"{error:.2g}", on

@@ -141,6 +141,8 @@ def pull(
             shown = artifact.model_dump(mode="json", exclude={"files": {"__all__": {"url"}}})
             print_json({"folder": str(folder), **shown})
         else:
+            if artifact.missed_gate:
+                typer.echo("This result missed its quality gate; README.md says by how much.", err=True)
             typer.echo(f"{len(artifact.files)} files, {artifact.total_bytes:,} bytes, checked: {folder}")
 
 

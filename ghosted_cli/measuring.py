@@ -29,6 +29,9 @@ Gate = Annotated[
         "--gate", help="Bound of a metric: perplexity:max_ratio=1.5, acc_boolq:max_drop=0.05; several times."
     ),
 ]
+Latency = Annotated[
+    bool, typer.Option("--latency", help="Measure tokens a second and peak memory on this machine.")
+]
 OnMiss = Annotated[
     str, typer.Option(help="What becomes of a checkpoint that misses its gate: withhold or keep.")
 ]

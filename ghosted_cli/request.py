@@ -81,10 +81,27 @@ def strategy_choice(text: str, remove: str | None) -> dict[str, Any]:
     if remove is not None:
         return {"name": "explicit", "indices": layer_indices(remove)}
     name, _, settings = text.partition(":")
+    return {**{key: setting(value) for key, value in _pairs(settings)}, "name": name}
+
+
+def finetune_choice(settings: str | None, *, asked: bool) -> dict[str, Any] | None:
+    """'SETTING=VALUE,...' as the training of a spec; None if neither settings nor training were asked for.
+
+    Raises:
+        InvalidSpecError: another form.
+    """
+    if settings is None:
+        return {} if asked else None
+    return {
+        key: text_reference(value) if key == "dataset" else setting(value) for key, value in _pairs(settings)
+    }
+
+
+def _pairs(settings: str) -> list[tuple[str, str]]:
     pairs = [setting.partition("=") for setting in settings.split(",") if settings]
     if not all(key and separator for key, separator, _ in pairs):
         raise InvalidSpecError(f"The settings '{settings}' are not of the form SETTING=VALUE,...")
-    return {**{key.strip(): setting(value.strip()) for key, _, value in pairs}, "name": name}
+    return [(key.strip(), value.strip()) for key, _, value in pairs]
 
 
 def setting(text: str) -> str | float | bool:

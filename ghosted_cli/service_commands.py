@@ -24,6 +24,7 @@ from ghosted_cli.submitting import (
     spec_with_texts,
 )
 from ghosted_client import Client, Job
+from ghosted_core.errors import QualityGateError
 from ghosted_core.spec import is_hub_id
 
 Wait = Annotated[bool, typer.Option("--wait", help="Watch the job until it ends.")]
@@ -225,7 +226,16 @@ def _watch(client: Client, job_id: UUID, timeout: float | None, *, as_json: bool
             print_metrics(client.metrics(job_id))
             typer.echo(f"Fetch it with: ghosted pull {job_id} FOLDER")
         return
+    if _is_kept(job) and not as_json:
+        print_metrics(client.metrics(job_id))
+        typer.echo(f"It missed its gate and is kept. Fetch it with: ghosted pull {job_id} FOLDER")
     raise typer.Exit(TRY_AGAIN if job.failure is not None and job.failure.retryable else REFUSED)
+
+
+def _is_kept(job: Job) -> bool:
+    """Whether the job failed for its result's sake, which is there all the same."""
+    missed = job.failure is not None and job.failure.code == QualityGateError.code
+    return missed and (job.spec.get("evaluation") or {}).get("on_miss") == "keep"
 
 
 for command in (

@@ -141,11 +141,15 @@ class Snippet(Answer):
 
 
 class Artifact(Answer):
-    """The result of a job. `folder` is how the snippets call the folder that it was pulled into."""
+    """The result of a job; one that `missed_gate` is worse than its spec allows, and was to be kept.
+
+    `folder` is how the snippets call the folder that it was pulled into.
+    """
 
     job_id: UUID
     attempt: int
     total_bytes: int
+    missed_gate: bool = False
     created_at: datetime
     expires_at: datetime | None
     links_expire_at: datetime

@@ -14,11 +14,13 @@ from ghosted_core.checkpoint.load import load_tokenizer
 from ghosted_core.checkpoint.manifest import MANIFEST_NAME, Manifest, read_manifest
 from ghosted_core.checkpoint.patched import load_patched
 from ghosted_core.checkpoint.source import ModelSource
-from ghosted_core.checkpoint.write import unique_tensors
 from ghosted_core.data import Documents, Part, Windows, batches, read_documents, token_windows
 from ghosted_core.errors import InvalidSpecError
+from ghosted_core.evaluate.latency import circumstances, weight_bytes
+from ghosted_core.evaluate.memory import Peak, PeakRequest, peak_of
 from ghosted_core.evaluate.perplexity import Perplexity, perplexity
 from ghosted_core.evaluate.speed import Speed, speeds
+from ghosted_core.evaluate.task_protocol import Subject
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.model.families import SUPPORTED
 from ghosted_core.recorder import Stage, stage
@@ -30,7 +32,10 @@ USUAL_LENGTH = 2048
 
 @dataclass(frozen=True)
 class Question:
-    """What is measured, on what. `length` None: 2048 tokens, or as many as both models read."""
+    """What is measured, on what. `length` None: 2048 tokens, or as many as both models read.
+
+    `memory`: whether each model is also loaded by a process of its own, for the memory that it takes.
+    """
 
     dataset: TextReference
     windows: int = 16
@@ -40,11 +45,16 @@ class Question:
     new_tokens: int = 32
     rounds: int = 5
     dtype: str = "auto"
+    memory: bool = True
 
 
 @dataclass(frozen=True)
 class Side:
-    """What was found of one model. `bytes_in_memory` are those of its weights, tied ones once."""
+    """What was found of one model. `bytes_in_memory` are those of its weights, tied ones once.
+
+    `peak_memory` is the most that it took while it worked, None if that was not measured; `threads`
+    and `device` say on what it ran.
+    """
 
     name: str
     architecture: str
@@ -54,6 +64,9 @@ class Side:
     bytes_in_memory: int
     perplexity: Perplexity
     speed: Speed
+    peak_memory: Peak | None
+    device: str
+    threads: int
 
 
 @dataclass(frozen=True)
@@ -110,7 +123,8 @@ def compare(
     turns = 2 * (question.rounds + 1)
     with stage(Stage.EVALUATE, place.recorder, meter, unit="speed runs", total=turns) as scope:
         measured = _speeds(sides, windows, question, scope.advance)
-    a, b = (_side(*parts) for parts in zip(sides, found, measured, strict=True))
+    peaks = [_peak(side, question, place) for side in sides]
+    a, b = (_side(*parts) for parts in zip(sides, found, measured, peaks, strict=True))
     difference, error = paired_difference(found[0].losses, found[1].losses)
     return Comparison(a, b, difference, error, windows.description)
 
@@ -223,15 +237,34 @@ def _speeds(
     return list(found.values())
 
 
-def _side(opened: Opened, found: Perplexity, speed: Speed) -> Side:
+def _peak(opened: Opened, question: Question, place: Workplace) -> Peak | None:
+    if not question.memory:
+        return None
+    subject = Subject(
+        source=opened.source,
+        is_checkpoint=opened.is_checkpoint,
+        dtype=question.dtype,
+        device=place.device,
+        variants=("dense",),
+    )
+    return peak_of(
+        PeakRequest(subject=subject, prompt_tokens=question.prompt_tokens, new_tokens=question.new_tokens)
+    )
+
+
+def _side(opened: Opened, found: Perplexity, speed: Speed, peak: Peak | None) -> Side:
     model = opened.model
+    about = circumstances(model)
     return Side(
         name=opened.name,
         architecture=type(model).__name__,
-        dtype=str(model.dtype).removeprefix("torch."),
+        dtype=about["dtype"],
         parameters=model.num_parameters(),
         bytes_on_disk=opened.bytes_on_disk,
-        bytes_in_memory=sum(tensor.nbytes for tensor in unique_tensors(model).values()),
+        bytes_in_memory=weight_bytes(model),
         perplexity=found,
         speed=speed,
+        peak_memory=peak,
+        device=about["device"],
+        threads=about["threads"],
     )

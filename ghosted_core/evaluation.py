@@ -11,6 +11,7 @@ from ghosted_core.corpora import Cut, Shelf
 from ghosted_core.data import Windows, token_windows
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.generation import Continuation
+from ghosted_core.evaluate.latency import measure_latency, measure_memory
 from ghosted_core.evaluate.suite import Models, measure, task_metrics
 from ghosted_core.evaluate.task_protocol import Subject
 from ghosted_core.evaluate.tasks import TaskPlace, check_tasks
@@ -71,9 +72,14 @@ def evaluate_model(
         scope.advance(1)
     recorder = place.recorder
     measured = measure(evaluation, models, recorder, meter)
-    metrics = measured.metrics
+    metrics, subject = measured.metrics, _subject(opened, dtype, place)
+    latency = evaluation.latency
+    if latency is not None:
+        text = models.texts[0][1].tokens if models.texts else None
+        metrics += measure_latency(latency, models.variants, text, recorder, meter)
+        metrics += measure_memory(latency, models.variants, subject, recorder, meter)
     if evaluation.tasks:
-        metrics += task_metrics(evaluation.tasks, _subject(opened, dtype, place), tasks, recorder, meter)
+        metrics += task_metrics(evaluation.tasks, subject, tasks, recorder, meter)
     return Evaluated(
         name=opened.name,
         architecture=type(opened.model).__name__,

@@ -43,6 +43,19 @@ class ProcessMeter:
         return _resident_peak_bytes()
 
 
+def resident_bytes() -> int:
+    """What of this process is in memory now; where the system does not tell, the most that ever was."""
+    return _status_bytes("VmRSS:") or _resident_peak_bytes()
+
+
+def _status_bytes(name: str) -> int | None:
+    if _STATUS.exists():
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) * 1024
+    return None
+
+
 def _reset_resident_peak() -> None:
     try:
         _CLEAR_REFS.write_text(_RESET_PEAK)
@@ -51,9 +64,8 @@ def _reset_resident_peak() -> None:
 
 
 def _resident_peak_bytes() -> int:
-    if _STATUS.exists():
-        for line in _STATUS.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
+    told = _status_bytes("VmHWM:")
+    if told is not None:
+        return told
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

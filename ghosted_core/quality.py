@@ -1,6 +1,6 @@
 """What a job's models are worth: everything its evaluation asks for, and whether that is enough."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,17 +11,18 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ghosted_core.checkpoint.source import ModelSource
+from ghosted_core.evaluate.latency import measure_latency, measure_memory
 from ghosted_core.evaluate.suite import Measured, Models, measure, measure_tasks
 from ghosted_core.evaluate.task_protocol import Subject
 from ghosted_core.evaluate.task_subjects import save_repair
 from ghosted_core.evaluate.tasks import TaskPlace
 from ghosted_core.gate import Verdict, judge
 from ghosted_core.plan import Boundary, PruningPlan
-from ghosted_core.recorder import Meter, Recorder
+from ghosted_core.recorder import Meter, MetricMeasured, Recorder
 from ghosted_core.spec import Evaluation, JobSpec
 from ghosted_core.texts import Texts
 
-REPAIRED, PRUNED = "repaired", "pruned"
+REPAIRED, PRUNED, FINETUNED = "repaired", "pruned", "finetuned"
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Repair:
 class Candidates:
     """The models of a job, by variant, and all that is needed to measure them.
 
-    `variants` are dense, pruned and repaired; without a repair the last two are one model.
+    `variants` are dense, pruned and repaired, the last two one model without a repair, and finetuned where
+    something was trained: then `trained` is what `repair` became.
     """
 
     variants: Mapping[str, PreTrainedModel]
@@ -45,6 +47,7 @@ class Candidates:
     source: ModelSource
     plan: PruningPlan
     repair: Repair
+    trained: Repair | None = None
 
     @property
     def distinct(self) -> dict[str, PreTrainedModel]:
@@ -59,6 +62,8 @@ class Candidates:
     @property
     def artifact(self) -> str:
         """The variant that the job delivers."""
+        if self.trained is not None:
+            return FINETUNED
         return REPAIRED if self.is_repaired else PRUNED
 
 
@@ -71,12 +76,24 @@ def evaluate(
     texts = candidates.texts
     models = Models(candidates.distinct, candidates.tokenizer, texts.evaluation, texts.corpora)
     measured = measure(spec.evaluation, models, recorder, meter)
-    if not spec.evaluation.tasks:
+    latency, tasks = spec.evaluation.latency, spec.evaluation.tasks
+    if latency is not None:
+        text = models.texts[0][1].tokens if models.texts else None
+        measured = _with(measured, measure_latency(latency, candidates.distinct, text, recorder, meter))
+    if latency is None and not tasks:
         return measured
     with _subject(spec, candidates, place.scratch) as subject, _set_aside(candidates.distinct):
-        tasks = spec.evaluation.tasks
-        found, complete = measure_tasks(tasks, subject, place, recorder, meter)
-    return replace(measured, metrics=(*measured.metrics, *found), complete=complete)
+        if latency is not None:
+            found = measure_memory(latency, candidates.distinct, subject, recorder, meter)
+            measured = _with(measured, found)
+        if tasks:
+            found, complete = measure_tasks(tasks, subject, place, recorder, meter)
+            measured = replace(_with(measured, found), complete=complete)
+    return measured
+
+
+def _with(measured: Measured, found: Iterable[MetricMeasured]) -> Measured:
+    return replace(measured, metrics=(*measured.metrics, *found))
 
 
 def verdict(evaluation: Evaluation | None, measured: Measured, artifact: str) -> Verdict:
@@ -92,9 +109,11 @@ def _subject(spec: JobSpec, candidates: Candidates, scratch: Path) -> Iterator[S
     """How another process makes the same models; the repair lies in a file as long as the block lasts."""
     scratch.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=scratch, prefix=".repair-") as folder:
-        path = Path(folder) / "repair.safetensors"
-        if candidates.is_repaired:
-            save_repair(path, candidates.repair.corrections, candidates.repair.replaced)
+        paths = {}
+        for name, repair in (("repair", candidates.repair), ("trained", candidates.trained)):
+            if repair is not None and (repair.corrections or repair.replaced):
+                paths[name] = Path(folder) / f"{name}.safetensors"
+                save_repair(paths[name], repair.corrections, repair.replaced)
         yield Subject(
             source=candidates.source,
             is_checkpoint=False,
@@ -103,7 +122,8 @@ def _subject(spec: JobSpec, candidates: Candidates, scratch: Path) -> Iterator[S
             variants=tuple(candidates.distinct),
             layer_count=candidates.plan.layer_count,
             removed=candidates.plan.removed,
-            repair=path if candidates.is_repaired else None,
+            repair=paths.get("repair"),
+            trained=paths.get("trained"),
         )
 
 

@@ -140,7 +140,7 @@ def _lstat(path: Path, otherwise: float) -> tuple[int, float]:
 def _entries_of(cache: Path, spec: JobSpec, catalog: Catalog) -> Iterator[Path]:
     if isinstance(spec.model, HubModel):
         yield cache / HUB / _repository("models", spec.model.id)
-    texts = [spec.calibration.dataset]
+    texts = [spec.calibration.dataset, spec.finetune_text]
     if spec.evaluation is not None:
         own = spec.evaluation.dataset
         texts += [*([own] if own else ()), *(corpus.text for corpus in spec.evaluation.corpora)]

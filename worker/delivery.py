@@ -19,7 +19,18 @@ CHECKPOINT_MANIFEST = "ghosted.json"
 LONGEST_MANIFEST_BYTES = 64 << 20
 READ_BYTES = 1 << 20
 # What of the checkpoint's own manifest the API shows without a download.
-SUMMARY_KEYS = ("source", "plan", "metrics", "generations", "parameters", "dtype", "versions", "spec_digest")
+SUMMARY_KEYS = (
+    "source",
+    "plan",
+    "finetune",
+    "metrics",
+    "gate",
+    "generations",
+    "parameters",
+    "dtype",
+    "versions",
+    "spec_digest",
+)
 
 
 def describe(folder: Path, check: Callable[[], None]) -> Manifest:

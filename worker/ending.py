@@ -11,8 +11,8 @@ from worker.errors import StoppedError, StopReason
 from worker.ledger import Ledger
 
 
-def conclude_succeeded(ledger: Ledger, artifact: NewArtifact) -> None:
-    """The job has succeeded and owns the artifact.
+def conclude_delivered(ledger: Ledger, artifact: NewArtifact, missed: Failure | None = None) -> None:
+    """The job owns the artifact, and has succeeded, or failed because that `missed` its gate.
 
     Raises:
         StoppedError: it was cancelled before.
@@ -22,7 +22,10 @@ def conclude_succeeded(ledger: Ledger, artifact: NewArtifact) -> None:
     def finish(session: WriteSession, fence: Fence) -> None:
         if orders.lock_and_look(session, fence):
             raise StoppedError(StopReason.CANCELLED)
-        attempts.finish_succeeded(session, fence, artifact)
+        if missed is None:
+            attempts.finish_succeeded(session, fence, artifact)
+        else:
+            attempts.finish_failed(session, fence, missed, kept=artifact)
 
     ledger.write(finish)
 

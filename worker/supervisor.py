@@ -11,7 +11,7 @@ from uuid import UUID
 from pydantic import SecretStr, ValidationError
 from structlog.contextvars import bound_contextvars
 
-from ghosted_core.errors import GhostedError, InvalidSpecError
+from ghosted_core.errors import CheckpointError, GhostedError, InvalidSpecError, QualityGateError
 from ghosted_core.registry import NOTHING, Registry
 from ghosted_core.spec import JobSpec
 from services.artifacts.connection import HASTY
@@ -30,8 +30,8 @@ from worker.claiming import claim
 from worker.clearing import clear
 from worker.config import WorkerSettings
 from worker.courier import DeliverRequest
-from worker.delivery import describe
-from worker.ending import conclude, conclude_stopped, conclude_succeeded
+from worker.delivery import CHECKPOINT_MANIFEST, describe
+from worker.ending import conclude, conclude_delivered, conclude_stopped
 from worker.environment import courier_environment, job_environment
 from worker.errors import RunnerCrashedError, StoppedError, StopReason
 from worker.evidence import SHELL_KILLED, MemoryWatch, prefer_as_victim
@@ -102,6 +102,14 @@ def supervise(tools: Tools, job_id: UUID) -> None:
         logger.error("job %s: attempt %d lost the database", job_id, claimed.fence.attempt)  # noqa: TRY400
 
 
+@dataclass(frozen=True)
+class Delivered:
+    """What lies in the store, and why it is no success: it missed its gate, or nothing."""
+
+    artifact: NewArtifact
+    missed: Failure | None
+
+
 class Attempt:
     """The steps between claim and end."""
 
@@ -127,7 +135,8 @@ class Attempt:
             DatabaseUnavailableError: nothing can be written down.
         """
         try:
-            conclude_succeeded(self.ledger, self._traced_work())
+            delivered = self._traced_work()
+            conclude_delivered(self.ledger, delivered.artifact, delivered.missed)
         except StoppedError as stopped:
             if stopped.reason is not StopReason.LEASE_LOST:
                 self._clear()
@@ -148,14 +157,26 @@ class Attempt:
         if self.may_have_uploaded:
             clear(self.tools.settings, self.claimed.fence)
 
-    def _traced_work(self) -> NewArtifact:
+    def _traced_work(self) -> Delivered:
         try:
             return self._work()
         finally:
             self.spans.end()
 
-    def _work(self) -> NewArtifact:
-        self._compress()
+    def _work(self) -> Delivered:
+        missed = self._compress()
+        try:
+            return Delivered(self._stored(), missed)
+        except (CheckpointError, AttemptFailedError) as error:
+            failure = error.failure if isinstance(error, AttemptFailedError) else failure_of(error)
+            if missed is None or failure.code != CheckpointError.code:
+                raise
+            # A result that is bad enough, such as one without finite logits, cannot be loaded: the
+            # gate that it missed says more about it than that.
+            raise AttemptFailedError(missed) from error
+
+    def _stored(self) -> NewArtifact:
+        """The finished checkpoint, once it lies in the store and was read back."""
         manifest = describe(self.scratch.checkpoint, self.heart.check)
         self._deliver(manifest)
         self._verify()
@@ -168,7 +189,8 @@ class Attempt:
             keep_days=self.tools.settings.artifact_days,
         )
 
-    def _compress(self) -> None:
+    def _compress(self) -> Failure | None:
+        """A checkpoint is there; what is returned says which gate it missed, if the spec keeps such a one."""
         try:
             spec = JobSpec.model_validate(self.claimed.spec)
         except ValidationError as error:
@@ -194,7 +216,19 @@ class Attempt:
         keeper = StageKeeper(
             open_stages(settings, prefix), self.scratch.stages, settings.stage_bytes, self.heart.check
         )
-        self._run_child("worker.runner", request, stages=keeper)
+        try:
+            self._run_child("worker.runner", request, stages=keeper)
+        except AttemptFailedError as failed:
+            if not self._keeps(spec, failed.failure):
+                raise
+            return failed.failure
+        return None
+
+    def _keeps(self, spec: JobSpec, failure: Failure) -> bool:
+        """Whether a checkpoint that missed its gate is there and to be kept."""
+        wanted = spec.evaluation is not None and spec.evaluation.on_miss == "keep"
+        missed = failure.code == QualityGateError.code and not failure.retryable
+        return wanted and missed and (self.scratch.checkpoint / CHECKPOINT_MANIFEST).is_file()
 
     def _hub_token(self) -> SecretStr | None:
         sealed = self.claimed.hub_token

@@ -6,7 +6,7 @@ from typing import Any
 
 from ghosted_core.checkpoint.manifest import Manifest
 
-VARIANTS = ("dense", "pruned", "repaired")
+VARIANTS = ("dense", "pruned", "repaired", "finetuned")
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,11 @@ class Row:
     def task(self) -> str | None:
         """Which benchmark task it is of; None if of none."""
         return next((str(one["task"]) for one in self.details.values() if "task" in one), None)
+
+    @property
+    def machine(self) -> str | None:
+        """On which device it was timed or weighed; None if it is no matter of the machine."""
+        return next((str(one["device"]) for one in self.details.values() if "device" in one), None)
 
     def error(self, variant: str) -> float | None:
         """The standard error of the value. That of a perplexity e^nll is e^nll times that of the nll."""
@@ -51,6 +56,13 @@ def _details(manifest: Manifest, metric: str, variants: Iterable[str]) -> dict[s
     return {variant: manifest.details.get(f"{metric}_{variant}", {}) for variant in variants}
 
 
+def shown_variants(manifest: Manifest) -> tuple[str, ...]:
+    """The variants that tables of this checkpoint have columns for."""
+    return VARIANTS if manifest.finetune is not None else VARIANTS[:-1]
+
+
 def artifact_variant(manifest: Manifest) -> str:
     """Which of the variants the checkpoint is."""
+    if manifest.finetune is not None:
+        return "finetuned"
     return "repaired" if manifest.fits else "pruned"

@@ -25,7 +25,7 @@ from ghosted_core.model.kinds import layer_kinds
 # Differences of logits, relative to the largest, that another machine's kernels may bring.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
 # Figures without which nobody knows what a model is worth; a standard error may be unknown.
-NEEDED_METRICS = ("perplexity_", "nll_dense", "nll_pruned", "nll_repaired")
+NEEDED_METRICS = ("perplexity_", "nll_dense", "nll_pruned", "nll_repaired", "nll_finetuned")
 
 
 def load_patched(path: Path | str, *, device: str = "cpu", dtype: str = "auto") -> PreTrainedModel:
@@ -69,7 +69,7 @@ def verify_checkpoint(path: Path | str, *, device: str = "cpu") -> VerifiedCheck
 
     Raises:
         CheckpointError: as `load_patched`; a layer is of another kind than in the source; a metric is
-            no number; or the logits differ by more than rounding.
+            no number and no gate was missed; or the logits differ by more than rounding.
     """
     folder = Path(path)
     manifest = read_manifest(folder)
@@ -92,6 +92,9 @@ def _check_kinds(manifest: Manifest, model: PreTrainedModel) -> None:
 
 
 def _check_metrics(manifest: Manifest) -> None:
+    if manifest.gate is not None and manifest.gate.get("passed") is False:
+        # It is kept for a look at it, and its gate names what is no number.
+        return
     for name, value in manifest.metrics.items():
         if name.startswith(NEEDED_METRICS) and (value is None or not math.isfinite(value)):
             raise CheckpointError(f"The metric '{name}' is no number.")

@@ -16,13 +16,16 @@ class Speed:
     """Median over rounds of tokens a second, and the slowest and fastest round.
 
     Prefill reads a prompt and makes the logits of its last token; decoding makes one token after
-    another with the cache of that prompt. One sequence at a time.
+    another with the cache of that prompt. One sequence at a time. `first_token_seconds` are what the
+    prompt takes, the median and the fastest and slowest round.
     """
 
     prefill: float
     prefill_range: tuple[float, float]
     decode: float
     decode_range: tuple[float, float]
+    first_token_seconds: float
+    first_token_range: tuple[float, float]
     rounds: int
     prompt_tokens: int
     new_tokens: int
@@ -47,13 +50,16 @@ def speeds(
     names = list(models)
     for turn in range(rounds + 1):
         for name in names if turn % 2 else reversed(names):
-            seconds[name].append(_turn(models[name], prompt, new_tokens))
+            seconds[name].append(take_turn(models[name], prompt, new_tokens))
             advance(1)
     return {name: _speed(taken[1:], prompt.shape[1], new_tokens) for name, taken in seconds.items()}
 
 
-def _turn(model: PreTrainedModel, prompt: Tensor, new_tokens: int) -> tuple[float, float]:
-    """Seconds for the prompt and for the tokens after it."""
+@torch.no_grad()
+def take_turn(
+    model: PreTrainedModel, prompt: Int64[Tensor, "1 tokens"], new_tokens: int
+) -> tuple[float, float]:
+    """Seconds for the prompt, up to its first answer, and for the `new_tokens` after it."""
     tokens = prompt.to(model.device)
     start = _now(model.device)
     output = model(input_ids=tokens, use_cache=True, logits_to_keep=1)
@@ -76,11 +82,14 @@ def _now(device: torch.device) -> float:
 def _speed(seconds: list[tuple[float, float]], prompt_tokens: int, new_tokens: int) -> Speed:
     prefill = [prompt_tokens / first for first, _ in seconds]
     decode = [new_tokens / second for _, second in seconds]
+    first = [first for first, _ in seconds]
     return Speed(
         prefill=statistics.median(prefill),
         prefill_range=(min(prefill), max(prefill)),
         decode=statistics.median(decode),
         decode_range=(min(decode), max(decode)),
+        first_token_seconds=statistics.median(first),
+        first_token_range=(min(first), max(first)),
         rounds=len(seconds),
         prompt_tokens=prompt_tokens,
         new_tokens=new_tokens,

@@ -42,13 +42,15 @@ def _variant(name: str, dense: PreTrainedModel, subject: Subject) -> PreTrainedM
     if name == "dense":
         return dense
     plan = PruningPlan.from_removed(subject.removed, layer_count=subject.layer_count)
-    if name == "pruned" or subject.repair is None:
+    repair = subject.trained if name == "finetuned" else subject.repair
+    if name == "pruned" or repair is None:
         return pruned_model(dense, plan)
-    corrections, replaced = _read_repair(subject.repair)
+    corrections, replaced = read_repair(repair)
     return repaired_model(dense, plan, corrections, replaced)
 
 
-def _read_repair(path: Path) -> tuple[dict[Boundary, Tensor], dict[str, Tensor]]:
+def read_repair(path: Path) -> tuple[dict[Boundary, Tensor], dict[str, Tensor]]:
+    """What `save_repair` wrote: corrections by boundary, and new values of tensors of the source."""
     corrections: dict[Boundary, Tensor] = {}
     replaced: dict[str, Tensor] = {}
     for name, tensor in load_file(path).items():

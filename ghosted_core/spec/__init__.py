@@ -14,12 +14,17 @@ from ghosted_core.spec.base import (
     Frozen,
 )
 from ghosted_core.spec.evaluation import (
+    LATENCY_METRICS,
     NAMED_CORPORA,
     Bound,
     Evaluation,
     HarnessTask,
+    Latency,
     PerplexityCorpus,
     metric_key,
+)
+from ghosted_core.spec.finetuning import (
+    Finetune,
 )
 from ghosted_core.spec.job import (
     DEFAULT_TEXT,
@@ -27,6 +32,7 @@ from ghosted_core.spec.job import (
     JobSpec,
 )
 from ghosted_core.spec.recoveries import (
+    OPERATORS,
     RECOVERIES,
     Ghosted,
     LinearPatchDiag,
@@ -73,7 +79,9 @@ __all__ = [
     "ALIAS",
     "DEFAULT_TEXT",
     "HUB_ID",
+    "LATENCY_METRICS",
     "NAMED_CORPORA",
+    "OPERATORS",
     "RECOVERIES",
     "REVISION",
     "STRATEGIES",
@@ -86,11 +94,13 @@ __all__ = [
     "CatalogText",
     "Evaluation",
     "Explicit",
+    "Finetune",
     "Frozen",
     "Ghosted",
     "HarnessTask",
     "HubModel",
     "JobSpec",
+    "Latency",
     "LayerAmount",
     "LinearPatchDiag",
     "LinearPatchRotate",

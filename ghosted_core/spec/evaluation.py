@@ -1,7 +1,7 @@
 """What is measured of a job's models, and what must not be lost."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
@@ -16,6 +16,15 @@ METRIC = r"^[a-z0-9][a-z0-9_.]{0,127}$"
 TEXT_METRICS = frozenset({"perplexity", "nll"})
 LIKENESS_METRICS = frozenset({"kl", "next_token_agreement"})
 GENERATION_METRICS = frozenset({"distinct_1", "distinct_2", "distinct_3", "longest_repeat"})
+LATENCY_METRICS = frozenset(
+    {
+        "prefill_tokens_per_second",
+        "decode_tokens_per_second",
+        "first_token_seconds",
+        "peak_memory_bytes",
+        "weight_bytes",
+    }
+)
 
 Prompt = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
 
@@ -87,6 +96,30 @@ class Bound(Frozen):
         return self.model_dump(exclude={"metric"}, exclude_none=True)
 
 
+class Latency(Frozen):
+    """How fast the models are on the machine at hand, and how much memory they take there.
+
+    In each of `rounds`, after one that does not count, every model has its turn: it reads
+    `prompt_tokens` (at most as many as it can), then makes `new_tokens` more, one sequence at a time.
+    """
+
+    prompt_tokens: Integer = Field(default=128, ge=1, le=1_048_576)
+    new_tokens: Integer = Field(default=32, ge=1, le=4096)
+    rounds: Integer = Field(default=5, ge=1, le=100)
+
+
+def _read_switch(value: Any) -> Any:
+    """True asks for the defaults, False for nothing."""
+    if isinstance(value, bool):
+        return {} if value else None
+    return value
+
+
+LatencyChoice = Annotated[
+    Latency | None, BeforeValidator(_read_switch, json_schema_input_type=bool | Latency | None)
+]
+
+
 def metric_key(text: str) -> str:
     """`text` as part of a metric's name: lower case, with nothing but letters, digits, points and _."""
     return text.lower().replace("-", "_")
@@ -98,6 +131,7 @@ class Evaluation(Frozen):
     `windows` of `dataset` (0: none); without a `dataset` of its own it takes documents of the
     calibration set that calibration never sees. Then the `corpora`, `prompts` to go on from, and
     `tasks`. Prompts go through the model's chat template where it has one and `template` is auto.
+    `latency` is a matter of the machine, and is measured only if asked for.
 
     A metric beyond its bound in `gate`, or one of the result that is not finite, fails the job; `on_miss`
     says whether the checkpoint is kept for a look at it.
@@ -115,6 +149,8 @@ class Evaluation(Frozen):
     new_tokens: Integer = Field(default=24, ge=1, le=512)
     template: Literal["auto", "none"] = "auto"
     tasks: tuple[Annotated[HarnessTask, BeforeValidator(read_named)], ...] = Field(default=(), max_length=64)
+    # Left out where nothing is timed: such a spec reads and digests as it did before.
+    latency: LatencyChoice = Field(default=None, exclude_if=lambda latency: latency is None)
     gate: tuple[Bound, ...] = Field(default=(), max_length=64)
     on_miss: Literal["withhold", "keep"] = "withhold"
 
@@ -156,4 +192,5 @@ class Evaluation(Frozen):
         own = TEXT_METRICS | {"damage_ratio"} if self.windows else frozenset()
         likeness = LIKENESS_METRICS if self.windows or self.corpora else frozenset()
         generation = GENERATION_METRICS if self.prompts else frozenset()
-        return frozenset(named) | own | likeness | generation
+        timed = LATENCY_METRICS if self.latency is not None else frozenset()
+        return frozenset(named) | own | likeness | generation | timed

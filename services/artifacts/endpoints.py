@@ -12,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from ghosted_core.checkpoint.snippets import FOLDER, OPERATOR_CODE, sees_images, snippets
 from services.artifacts.manifest import Manifest, ManifestFile
 from services.audit import link_given
-from services.db.models import Artifact
+from services.db.models import Artifact, Job
 from services.dependencies import CurrentCaller, CurrentViewer, ReadSession, Tools
 from services.errors import ArtifactExpiredError, ArtifactNotReadyError
 from services.jobs import repository
+from services.jobs.states import JobState
 from services.toolbox import Toolbox
 
 router = APIRouter(prefix="/v1/jobs", tags=["artifacts"])
@@ -52,6 +53,10 @@ class ArtifactRead(BaseModel):
     job_id: UUID
     attempt: int
     total_bytes: int
+    missed_gate: bool = Field(
+        description="Whether the result is worse than its spec allows: the job has failed with "
+        "`quality_gate`, and its spec says `on_miss: keep`."
+    )
     created_at: datetime
     expires_at: datetime | None = Field(description="When the files are deleted.")
     links_expire_at: datetime = Field(description="Until when the links work; ask again for fresh ones.")
@@ -70,7 +75,10 @@ def get_artifact(
     tools: Tools,
     response: Response,
 ) -> ArtifactRead:
-    """The files of the result, each with a link that works for a while."""
+    """The files of the result, each with a link that works for a while.
+
+    A job that failed has one only where its result missed the gate and is kept.
+    """
     job, artifact = repository.get_with_artifact(session, viewer, job_id)
     if artifact is None:
         raise ArtifactNotReadyError(f"job {job_id} is {job.state}")
@@ -78,7 +86,7 @@ def get_artifact(
     _check_kept(artifact, now)
     # The links are as good as a key for what they name: no cache may keep them.
     response.headers["Cache-Control"] = "no-store"
-    shown = _show(artifact, tools, now)
+    shown = _show(job, artifact, tools, now)
     for file in shown.files:
         seconds = tools.settings.link_seconds
         link_given(caller, "download", seconds, job_id=str(job_id), file=file.path)
@@ -91,12 +99,13 @@ def _check_kept(artifact: Artifact, now: datetime) -> None:
         raise ArtifactExpiredError(f"the artifact was kept until {artifact.expires_at}")
 
 
-def _show(artifact: Artifact, tools: Toolbox, now: datetime) -> ArtifactRead:
+def _show(job: Job, artifact: Artifact, tools: Toolbox, now: datetime) -> ArtifactRead:
     manifest = Manifest.model_validate(artifact.manifest)
     return ArtifactRead(
         job_id=artifact.job_id,
         attempt=artifact.attempt,
         total_bytes=artifact.total_bytes,
+        missed_gate=job.state == JobState.FAILED,
         created_at=artifact.created_at,
         expires_at=artifact.expires_at,
         links_expire_at=now + timedelta(seconds=tools.settings.link_seconds),

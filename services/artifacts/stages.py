@@ -34,8 +34,8 @@ def stages_prefix(spec: JobSpec, owner_id: UUID | None, *, private: bool = False
     Shared by all owners where model and text are what anyone can name and fetch. `private` says that
     they are not for a reason that the spec does not show, such as a token of the owner's.
     """
-    public = isinstance(spec.model, CatalogModel | HubModel) and isinstance(
-        spec.calibration.dataset, CatalogText
+    public = isinstance(spec.model, CatalogModel | HubModel) and all(
+        isinstance(text, CatalogText) for text in (spec.calibration.dataset, spec.finetune_text)
     )
     owner = UNOWNED if owner_id is None else str(owner_id)
     scope = SHARED if public and not private else owner

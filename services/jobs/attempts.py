@@ -210,6 +210,11 @@ def finish_succeeded(session: WriteSession, fence: Fence, artifact: NewArtifact)
     """
     payload = {"total_bytes": artifact.total_bytes}
     _finish(session, fence, JobState.SUCCEEDED, {}, payload)
+    _own(session, fence, artifact)
+
+
+def _own(session: WriteSession, fence: Fence, artifact: NewArtifact) -> None:
+    """The job has the artifact; its end is written in the same transaction."""
     expires_at = None if artifact.keep_days is None else func.now() + seconds(artifact.keep_days * 86400)
     session.execute(
         insert(Artifact).values(
@@ -223,14 +228,19 @@ def finish_succeeded(session: WriteSession, fence: Fence, artifact: NewArtifact)
     )
 
 
-def finish_failed(session: WriteSession, fence: Fence, failure: Failure) -> None:
-    """The job has failed for good, and says why.
+def finish_failed(
+    session: WriteSession, fence: Fence, failure: Failure, kept: NewArtifact | None = None
+) -> None:
+    """The job has failed for good, and says why; what it made is `kept` where its spec asks for that.
 
     Raises:
         LeaseLostError: the job has ended or another attempt owns it.
     """
     told = storable(replace(failure, attempt=fence.attempt).to_json())
-    _finish(session, fence, JobState.FAILED, {"failure": told}, told)
+    payload = told if kept is None else {**told, "total_bytes": kept.total_bytes}
+    _finish(session, fence, JobState.FAILED, {"failure": told}, payload)
+    if kept is not None:
+        _own(session, fence, kept)
 
 
 def finish_cancelled(session: WriteSession, fence: Fence, *, reason: str = "requested") -> None:

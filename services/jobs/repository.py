@@ -82,7 +82,7 @@ def get(session: ReadSession, viewer: Viewer, job_id: UUID) -> Job:
 
 
 def get_with_artifact(session: ReadSession, viewer: Viewer, job_id: UUID) -> tuple[Job, Artifact | None]:
-    """The job and, once it has succeeded, its artifact.
+    """The job and its artifact: once it has succeeded, or missed a gate whose spec keeps the result.
 
     Raises:
         JobNotFoundError: there is none, or it belongs to another key.

@@ -106,6 +106,8 @@ def _references(spec: JobSpec) -> Iterator[tuple[str, Any]]:
     if spec.evaluation is not None:
         for where, text in spec.evaluation.texts:
             yield f"evaluation.{where}", text
+    if spec.finetune is not None and spec.finetune.dataset is not None:
+        yield "finetune.dataset", spec.finetune.dataset
 
 
 def _check_reference(field: str, reference: Any, catalog: Catalog) -> None:

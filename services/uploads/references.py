@@ -48,7 +48,13 @@ def _changed(spec: JobSpec, change: Change) -> JobSpec:
         update={"dataset": change(spec.calibration.dataset, "calibration.dataset")}
     )
     evaluation = None if spec.evaluation is None else _changed_evaluation(spec.evaluation, change)
-    return spec.model_copy(update={"calibration": calibration, "evaluation": evaluation})
+    finetune = spec.finetune
+    if finetune is not None and finetune.dataset is not None:
+        told = change(finetune.dataset, "finetune.dataset")
+        finetune = finetune.model_copy(update={"dataset": told})
+    return spec.model_copy(
+        update={"calibration": calibration, "evaluation": evaluation, "finetune": finetune}
+    )
 
 
 def _changed_evaluation(evaluation: Evaluation, change: Change) -> Evaluation:

@@ -18,6 +18,8 @@ LOCK_SEED = 0x75706C6F  # "uplo"
 RETRY_AFTER_SECONDS = 3600
 # The longest that a link to send bytes works, and the longest that sending them may take after that.
 LINK_LASTS = timedelta(hours=2)
+# Of a job's spec, those that name a text of their own.
+PARTS = ("calibration", "evaluation", "finetune")
 
 
 def add(
@@ -137,7 +139,7 @@ def _seen_by(owner_id: UUID | None) -> ColumnElement[bool]:
 
 
 def _in_use(upload_id: "str | ColumnElement[str]") -> ColumnElement[bool]:
-    named = [Job.spec[part]["dataset"]["id"].astext == upload_id for part in ("calibration", "evaluation")]
+    named = [Job.spec[part]["dataset"]["id"].astext == upload_id for part in PARTS]
     corpus = func.jsonb_build_object("dataset", func.jsonb_build_object("id", upload_id))
     named.append(Job.spec["evaluation"]["corpora"].op("@>")(func.jsonb_build_array(corpus)))
     return select(Job.id).where(Job.state.in_(ACTIVE_STATES), or_(*named)).exists()

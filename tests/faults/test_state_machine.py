@@ -144,6 +144,15 @@ class Lives(RuleBasedStateMachine):
             self.ends(fence, JobState.FAILED)
 
     @rule(fence=fences)
+    def miss(self, fence: Fence) -> None:
+        """The owner brings a result that is worse than allowed, and is to be kept."""
+        artifact = NewArtifact(prefix=f"jobs/{fence.job_id}/{fence.attempt}/", manifest={}, total_bytes=0)
+        with self.only_the_owner(fence), self.database.write() as session:
+            attempts.finish_failed(session, fence, FAILURE, kept=artifact)
+            self.ends(fence, JobState.FAILED)
+            self.known[fence.job_id].artifact = fence.attempt
+
+    @rule(fence=fences)
     def obey(self, fence: Fence) -> None:
         """The owner stops as its user wants."""
         with self.only_the_owner(fence), self.database.write() as session:

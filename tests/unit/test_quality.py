@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ghosted_core.checkpoint.patched import verify_checkpoint
 from ghosted_core.errors import QualityGateError
 from ghosted_core.pipeline import JobResult, RunOptions, compress
 from ghosted_core.recorder import MemoryRecorder, MetricMeasured
@@ -56,6 +57,16 @@ def test_a_model_without_a_finite_perplexity_never_passes(text_file: Path, tmp_p
     with pytest.raises(QualityGateError, match="perplexity_dense is not a finite number"):
         run(folder, text_file, tmp_path)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_kept_checkpoint_without_finite_metrics_can_be_verified(text_file: Path, tmp_path: Path) -> None:
+    """Its gate says what is no number; it loads and answers as it did."""
+    model = tiny_llama()
+    model.lm_head.weight.mul_(1e6)
+    folder = save_tiny_model(model, tmp_path / "broken")
+    with pytest.raises(QualityGateError, match="is not a finite number"):
+        run(folder, text_file, tmp_path, on_miss="keep")
+    assert verify_checkpoint(tmp_path / "out").manifest.metrics["perplexity_dense"] is None
 
 
 def test_corpora_are_measured_on_all_models(tiny_folder: Path, text_file: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A job that has succeeded, and its files."""
+"""A job that has ended with a result, and its files."""
 
 import hashlib
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from services.artifacts.storage import ArtifactStore
 from services.db.sessions import Database
 from services.jobs import attempts
 from services.jobs.attempts import NewArtifact
+from services.jobs.failures import Failure
 from tests.integration.services.helpers import claim
 
 FILES = {
@@ -22,6 +23,9 @@ def _listed(path: str, content: bytes) -> ManifestFile:
     return ManifestFile(path=path, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
+MISSED = Failure("quality_gate", "perplexity is 60 (dense 20).", "Remove fewer layers.", "save")
+
+
 def finish(
     database: Database,
     store: ArtifactStore,
@@ -29,8 +33,9 @@ def finish(
     manifest: Manifest | None = None,
     *,
     files: Mapping[str, bytes] = FILES,
+    failure: Failure | None = None,
 ) -> None:
-    """The job has succeeded with `files`, listed as `manifest` says."""
+    """The job has `files`, listed as `manifest` says, and has succeeded, or failed with `failure`."""
     fence = claim(database, job_id).fence
     prefix = attempt_prefix(job_id, fence.attempt)
     for path, content in files.items():
@@ -38,4 +43,7 @@ def finish(
     told = manifest or Manifest(files=tuple(_listed(*item) for item in files.items()), summary={"kept": [0]})
     artifact = NewArtifact(prefix, told.model_dump(mode="json"), told.total_bytes, keep_days=1)
     with database.write() as session:
-        attempts.finish_succeeded(session, fence, artifact)
+        if failure is None:
+            attempts.finish_succeeded(session, fence, artifact)
+        else:
+            attempts.finish_failed(session, fence, failure, kept=artifact)

@@ -16,7 +16,7 @@ from services.db.sessions import Database
 from services.jobs import attempts
 from services.jobs.failures import Failure
 from tests.integration.services.commands import Run
-from tests.integration.services.finished import FILES, finish
+from tests.integration.services.finished import FILES, MISSED, finish
 from tests.integration.services.helpers import SPEC, Server, claim
 
 
@@ -81,6 +81,22 @@ def test_an_artifact_is_pulled(
     assert {file["path"] for file in printed["files"]} == set(FILES)
     assert "Signature" not in json.dumps(printed)
     assert (folder / "config.json").read_bytes() == FILES["config.json"]
+
+
+def test_a_kept_result_is_pulled_though_its_job_failed(
+    run: Run, client: Client, database: Database, store: ArtifactStore, folder: Path
+) -> None:
+    """Watching says how to have it and ends with 10; pulling brings all files and says what they are."""
+    evaluation = {"gate": [{"metric": "perplexity", "max_ratio": 2}], "on_miss": "keep"}
+    job = client.submit({**SPEC.model_dump(), "evaluation": evaluation})
+    finish(database, store, job.id, failure=MISSED)
+    assert f"is kept. Fetch it with: ghosted pull {job.id}" in run("watch", str(job.id), code=10)
+    assert MISSED.message in run.errors("watch", str(job.id), code=10)
+    assert "missed its quality gate" in run.errors("pull", str(job.id), str(folder), code=0)
+    assert (folder / "config.json").read_bytes() == FILES["config.json"]
+    assert client.artifact(job.id).missed_gate
+    printed = json.loads(run("pull", str(job.id), str(folder.with_name("other")), "--json"))
+    assert printed["missed_gate"] is True
 
 
 def test_the_key_can_lie_in_a_file(

@@ -177,6 +177,9 @@ def compared(a: Path, b: Path, text: Path, *more: Any) -> Any:
 def test_comparing_finds_what_the_job_measured(made: Path, tiny_folder: Path, text_file: Path) -> None:
     """Perplexities and sizes of source and checkpoint are those of the manifest."""
     result = compared(tiny_folder, made, text_file, "--json")
+    for side in ("a", "b"):
+        peak = json.loads(result.stdout)[side]["peak_memory"]
+        assert peak["bytes"] > peak["without_model_bytes"] > 0
     found, manifest = json.loads(result.stdout), json.loads((made / "ghosted.json").read_bytes())
     for side, variant in (("a", "dense"), ("b", "repaired")):
         measured = found[side]["perplexity"]
@@ -195,7 +198,7 @@ def test_comparing_finds_what_the_job_measured(made: Path, tiny_folder: Path, te
 
 def test_a_model_is_like_itself(tiny_folder: Path, text_file: Path) -> None:
     """No difference, and people see a table."""
-    shown = compared(tiny_folder, tiny_folder, text_file)
+    shown = compared(tiny_folder, tiny_folder, text_file, "--no-memory")
     for word in ("perplexity", "decode tokens/s", "+0.0000 +- 0.0000", "1.000"):
         assert word in shown.stdout
 

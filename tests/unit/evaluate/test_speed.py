@@ -27,4 +27,6 @@ def test_turns_alternate_and_decoding_uses_the_cache() -> None:
     for speed in found.values():
         assert 0 < speed.decode_range[0] <= speed.decode <= speed.decode_range[1]
         assert 0 < speed.prefill_range[0] <= speed.prefill <= speed.prefill_range[1]
+        fastest, slowest = speed.first_token_range
+        assert 0 < fastest <= speed.first_token_seconds <= slowest
         assert (speed.rounds, speed.prompt_tokens, speed.new_tokens) == (2, 10, 3)

@@ -1,0 +1,56 @@
+"""The process that measures a model's memory: `python -m ghosted_core.evaluate.memory_runner`."""
+
+import gc
+import os
+import sys
+
+import torch
+from transformers import PreTrainedModel
+
+from ghosted_core.evaluate.memory import Peak, PeakRequest
+from ghosted_core.evaluate.speed import take_turn
+from ghosted_core.evaluate.task_subjects import load_subject
+from ghosted_core.meter import ProcessMeter, resident_bytes
+
+ON_GPU = "highest memory allocated by torch on the GPU, in a process of its own"
+ON_CPU = "highest resident set of a process of its own, after loading"
+
+
+def measure(request: PeakRequest) -> Peak:
+    """Load the model, forget what loading took, let it work."""
+    device = torch.device(request.subject.device)
+    is_gpu = device.type == "cuda"
+    before = 0 if is_gpu else resident_bytes()
+    (variant,) = request.subject.variants
+    model = load_subject(request.subject)[0][variant]
+    _let_go_of_the_rest(model)
+    vocabulary = model.config.get_text_config().vocab_size
+    prompt = (torch.arange(request.prompt_tokens) % vocabulary)[None]
+    meter = ProcessMeter(device)
+    take_turn(model, prompt, request.new_tokens)
+    what = ON_GPU if is_gpu else ON_CPU
+    return Peak(bytes=meter.peak_memory_bytes(), without_model_bytes=before, what=what)
+
+
+def _let_go_of_the_rest(model: PreTrainedModel) -> None:
+    """Nothing is in memory that `model` does not need.
+
+    Of a job, the unpruned model was loaded first. Its tensors may all be parts of one mapped file, which
+    stays as long as any of them does.
+    """
+    if model.device.type == "cpu":
+        for tensor in [*model.parameters(), *model.buffers()]:
+            tensor.data = tensor.data.clone()
+    gc.collect()
+
+
+def main() -> None:
+    """Measure what stdin asks for; whatever prints meanwhile prints to stderr."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    request = PeakRequest.model_validate_json(sys.stdin.readline())
+    os.write(answer, measure(request).model_dump_json().encode())
+
+
+if __name__ == "__main__":
+    main()
