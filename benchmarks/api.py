@@ -49,7 +49,7 @@ POLLED = 500
 TURN_SECONDS = 0.5
 # Turns of each kind that are not counted: pools, caches and plans fill up.
 WARM_UP = 4
-START_SECONDS = 60
+START_SECONDS = 180
 
 
 @dataclass(frozen=True)
