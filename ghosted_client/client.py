@@ -78,15 +78,8 @@ class Client:
             InvalidError: the spec is not one that this service accepts.
             KeyReusedError: another request was sent under this `idempotency_key`.
         """
-        return run_now(
-            self._core.submit(
-                spec,
-                labels=labels,
-                deadline_seconds=deadline_seconds,
-                idempotency_key=idempotency_key,
-                hub_token=hub_token,
-            )
-        )
+        beside = {"idempotency_key": idempotency_key, "hub_token": hub_token}
+        return run_now(self._core.submit(spec, labels=labels, deadline_seconds=deadline_seconds, **beside))
 
     def validate(
         self, spec: Spec, *, deadline_seconds: int | None = None, hub_token: str | None = None

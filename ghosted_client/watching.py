@@ -14,6 +14,7 @@ from ghosted_client.errors import (
     ConnectionFailedError,
     NotAuthenticatedError,
     TemporaryError,
+    TooManyError,
     UnexpectedAnswerError,
     WaitTimeoutError,
 )
@@ -27,6 +28,7 @@ POLL_SECONDS = 1.0
 OUTAGE_SECONDS = 300.0
 NO_CONTENT, NOT_MODIFIED = 204, 304
 STREAM_TYPE = "text/event-stream"
+TOO_MANY_STREAMS = "too_many_streams"
 JOB_MESSAGE = "job"
 
 T = TypeVar("T", bound=BaseModel)
@@ -189,6 +191,9 @@ async def _is_stream(flow: Flow) -> bool:
     if flow.status < FIRST_ERROR_STATUS:
         return flow.headers.get("content-type", "").startswith(STREAM_TYPE)
     error = refusal(Incoming(flow.status, flow.headers, await flow.rest()))
+    if isinstance(error, TooManyError) and error.problem.code == TOO_MANY_STREAMS:
+        # Looking from time to time works as well, and takes no place.
+        return False
     if isinstance(error, NotAuthenticatedError | TemporaryError):
         raise error
     return False

@@ -132,14 +132,26 @@ class Settings(StoreSettings, DatabaseSettings):
         description="Random texts of 32 or more characters, separated by commas, that Hub tokens are "
         "encrypted with; the first encrypts, all decrypt. Empty: no tokens are taken.",
     )
+    trusted_proxies: str = Field(
+        default="",
+        pattern=r"^[0-9a-fA-F.:/, *]*$",
+        description="Addresses or networks of proxies whose X-Forwarded-For is believed, with commas.",
+    )
     requests_per_minute: int = Field(
         default=600, ge=0, description="Requests that a key may send in a minute; 0 for no limit."
     )
     login_seconds: WholeSeconds = Field(
         default=12 * 3600, description="How long a login to the dashboard lasts."
     )
-    failed_logins_per_minute: int = Field(
-        default=10, ge=0, description="Logins from one address that may fail in a minute; 0 for no limit."
+    failed_keys_per_minute: int = Field(
+        default=60,
+        ge=0,
+        description="Requests without a valid key that an address may send in a minute; 0 for no limit.",
+    )
+    event_streams_per_key: int = Field(
+        default=100,
+        ge=0,
+        description="Event streams of a key that one process of the API keeps open; 0 for no limit.",
     )
     jobs_per_day: int = Field(
         default=1000, ge=0, description="Jobs that a key may submit in 24 hours; 0 for no limit."

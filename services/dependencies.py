@@ -8,6 +8,7 @@ from fastapi import Depends, Header, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import SecretStr
 
+from services.addresses import address_of
 from services.auth import repository as keys
 from services.auth.scopes import ANYONE, Caller, Scope, scope_for
 from services.db import sessions
@@ -52,29 +53,43 @@ def _caller(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> Caller:
     """Who sends this request, counted against the key's limit."""
-    caller = ANYONE if not tools.settings.auth_enabled else identified(tools, credentials)
+    caller = ANYONE if not tools.settings.auth_enabled else identified(request, tools, credentials)
     # Without keys, whoever has the same address shares a limit.
-    host = request.client.host if request.client else ""
-    tools.limiter.count_request(host if caller.key_id is None else str(caller.key_id))
+    tools.limiter.count_request(address_of(request) if caller.key_id is None else str(caller.key_id))
     return caller
 
 
-def identified(tools: Toolbox, credentials: HTTPAuthorizationCredentials | None) -> Caller:
-    """Whose key this is.
+def identified(request: Request, tools: Toolbox, credentials: HTTPAuthorizationCredentials | None) -> Caller:
+    """Whose key this is; a failure is counted against the address it comes from.
 
     Raises:
         UnauthenticatedError: no key, or none that is in use.
+        TooManyRequestsError: too many failed within a minute.
     """
+    try:
+        found = _found(tools, credentials)
+    except UnauthenticatedError:
+        tools.limiter.count_failure(address_of(request))
+        raise
+    if found.use_to_note and found.caller.key_id is not None:
+        with tools.database.write() as session:
+            keys.note_use(session, found.caller.key_id)
+    return found.caller
+
+
+def _found(tools: Toolbox, credentials: HTTPAuthorizationCredentials | None) -> keys.FoundKey:
     if credentials is None:
         raise UnauthenticatedError("this request carries no API key")
     with tools.database.read() as session:
         found = keys.find_key(session, credentials.credentials)
     if found is None:
         raise UnauthenticatedError("this API key is unknown, revoked or past its time")
-    if found.use_to_note and found.caller.key_id is not None:
-        with tools.database.write() as session:
-            keys.note_use(session, found.caller.key_id)
-    return found.caller
+    return found
+
+
+def count_by_address(request: Request, tools: Tools) -> None:
+    """Return if the sender of a request that needs no key may send one more."""
+    tools.limiter.count_request(address_of(request))
 
 
 CurrentCaller = Annotated[Caller, Depends(_caller)]
@@ -102,7 +117,9 @@ def allow_metrics(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> None:
     """Return if this request may see the figures for operators."""
-    if tools.settings.metrics != "anyone":
+    if tools.settings.metrics == "anyone":
+        count_by_address(request, tools)
+    else:
         _caller(request, tools, credentials).require(Scope.ADMIN)
 
 

@@ -26,6 +26,7 @@ GhostedError
 │   ├── MediaTypeError            415
 │   ├── TooManyRequestsError      429  more requests than a key may send in a minute
 │   ├── TooManyUploadsError       429  more uploads than a key may keep
+│   ├── TooManyStreamsError       429  more event streams than a key may have open
 │   ├── TooManyJobsError          429  more jobs than a key may submit in a day, or have waiting
 │   ├── BadRequestError           400  not HTTP or JSON as it should be
 │   └── UnavailableError          503  a part that the service stands on does not answer
@@ -202,12 +203,21 @@ class MediaTypeError(ServiceError):
 
 
 class TooManyRequestsError(ServiceError):
-    """This key sent more requests than it may in a minute."""
+    """This key or address sent more requests than it may in a minute."""
 
     code = "too_many_requests"
     status = 429
     retryable = True
     advice = "Wait as long as the header Retry-After says, then go on more slowly."
+
+
+class TooManyStreamsError(ServiceError):
+    """This key has as many event streams open as it may."""
+
+    code = "too_many_streams"
+    status = 429
+    retryable = True
+    advice = "Close streams that nobody reads, or ask for the job and its events from time to time."
 
 
 class TooManyJobsError(ServiceError):

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 from redis import Redis
 from redis.exceptions import RedisError
@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ghosted_core.errors import GhostedError
 from services.db import migrate
-from services.dependencies import Tools
+from services.dependencies import Tools, count_by_address
 from services.errors import UnavailableError
 from services.toolbox import Toolbox
 
@@ -45,7 +45,11 @@ async def health() -> Health:  # Not in a thread: all of them may be waiting for
     return Health()
 
 
-@router.get("/readyz", responses={503: {"model": Readiness, "description": "A part does not answer"}})
+@router.get(
+    "/readyz",
+    responses={503: {"model": Readiness, "description": "A part does not answer"}},
+    dependencies=[Depends(count_by_address)],
+)
 def readiness(tools: Tools, response: Response) -> Readiness:
     """Whether database, schema, broker and object store answer."""
     parts = {name: _ask(name, check, tools) for name, check in CHECKS.items()}

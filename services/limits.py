@@ -46,8 +46,8 @@ class Limiter:
         )
         self._windows = SlidingWindowCounterRateLimiter(storage)
         self._requests = _item(RateLimitItemPerMinute, settings.requests_per_minute, "requests")
+        self._failures = _item(RateLimitItemPerMinute, settings.failed_keys_per_minute, "failures")
         self._jobs = _item(RateLimitItemPerDay, settings.jobs_per_day, "jobs")
-        self._logins = _item(RateLimitItemPerMinute, settings.failed_logins_per_minute, "logins")
         self._clock = clock
         self._resume_at = 0.0
 
@@ -63,6 +63,21 @@ class Limiter:
                 "this key may send no more requests for now", retry_after_seconds=refusal.retry_after_seconds
             )
 
+    def count_failure(self, address: str) -> None:
+        """One more request without a valid key came from `address`.
+
+        A valid key is never refused for it: many may share an address, behind a proxy or a router.
+
+        Raises:
+            TooManyRequestsError: there were too many within a minute.
+        """
+        refusal = self._count(self._failures, address)
+        if refusal is not None:
+            raise TooManyRequestsError(
+                "too many requests without a valid key came from this address",
+                retry_after_seconds=refusal.retry_after_seconds,
+            )
+
     def count_job(self, who: str) -> None:
         """One more job of `who` is counted.
 
@@ -75,30 +90,11 @@ class Limiter:
                 "this key may submit no more jobs for now", retry_after_seconds=refusal.retry_after_seconds
             )
 
-    def check_logins(self, host: str) -> None:
-        """Return if another login from `host` may be tried.
-
-        Raises:
-            TooManyRequestsError: too many failed within a minute.
-        """
-        refusal = self._ask(self._windows.test, self._logins, host)
-        if refusal is not None:
-            raise TooManyRequestsError(
-                "too many logins from this address failed", retry_after_seconds=refusal.retry_after_seconds
-            )
-
-    def count_failed_login(self, host: str) -> None:
-        """One more login from `host` failed."""
-        self._count(self._logins, host)
-
     def _count(self, item: RateLimitItem | None, who: str) -> Refusal | None:
-        return self._ask(self._windows.hit, item, who)
-
-    def _ask(self, limit: Callable[..., bool], item: RateLimitItem | None, who: str) -> Refusal | None:
         if item is None or self._clock() < self._resume_at:
             return None
         try:
-            if limit(item, who):
+            if self._windows.hit(item, who):
                 return None
             reset_at = self._windows.get_window_stats(item, who).reset_time
         except RedisError as error:

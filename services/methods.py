@@ -3,12 +3,13 @@
 import inspect
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from ghosted_core.spec import RECOVERIES, STRATEGIES, Frozen
+from services.dependencies import count_by_address
 
-router = APIRouter(prefix="/v1", tags=["methods"])
+router = APIRouter(prefix="/v1", tags=["methods"], dependencies=[Depends(count_by_address)])
 
 
 class MethodRead(BaseModel):

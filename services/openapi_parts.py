@@ -117,6 +117,8 @@ WITH_KEY = {
     ),
     429: Documented("More requests or jobs than this key may have now", (), ("Retry-After",)),
 }
+# They need no key, and are counted by the address that asks.
+OPEN = frozenset({"/v1/strategies", "/v1/recoveries", "/readyz"})
 WITH_JOB = {404: Documented("No such job, or it is another's", (errors.JobNotFoundError(f"no job {_ID}"),))}
 WITH_UPLOAD = {
     404: Documented("No such upload, or it is another's", (errors.UploadNotFoundError(f"no upload {_ID}"),))
@@ -167,6 +169,13 @@ OF_OPERATION: Mapping[str, Mapping[int, Documented]] = {
             "A job that waits or runs names the upload", (errors.UploadInUseError("a job names it"),)
         )
     },
+    "stream_events": {
+        429: Documented(
+            "More requests than this key may send now, or more streams than it may have open",
+            (errors.TooManyStreamsError("100 event streams of this key are open already"),),
+            ("Retry-After",),
+        )
+    },
     "delete_job": {409: Documented("The job has not ended", (errors.JobNotFinishedError("it is running"),))},
     "get_artifact": {
         409: Documented("The job has no artifact yet", (errors.ArtifactNotReadyError("it is running"),)),
@@ -183,6 +192,7 @@ def problems_of(path: str, operation: Mapping[str, Any]) -> dict[int, Documented
     # Readiness says which part is missing, in its own form.
     found |= UNAVAILABLE if path.startswith("/v1/") or path == "/metrics" else {}
     found |= WITH_KEY if "security" in operation else {}
+    found |= {429: WITH_KEY[429]} if path in OPEN else {}
     found |= WITH_JOB if "{job_id}" in path else {}
     found |= WITH_UPLOAD if "{upload_id}" in path else {}
     found |= WITH_INPUT if path.startswith("/v1/") else {}

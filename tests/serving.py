@@ -50,6 +50,7 @@ def settings_on(stack: Stack, database_url: str, **changes: Any) -> Settings:
             "api_port": 0,
             # Tests send and submit more than a user would.
             "requests_per_minute": 0,
+            "failed_keys_per_minute": 0,
             "jobs_per_day": 0,
             "queued_jobs_per_key": 0,
             # There is no Hub but in the tests of its own.
@@ -65,11 +66,14 @@ def serve(settings: Settings, *, graceful_seconds: int | None = None) -> Iterato
 
     Requests that still run at the end have `graceful_seconds`: a browser's streams would go on for ever.
     """
+    # As `services.api` does it: uvicorn itself would believe whoever is on this machine.
     config = uvicorn.Config(
         create_app(settings),
         host="127.0.0.1",
         port=settings.api_port,
         log_level="error",
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=graceful_seconds,
     )
     server = uvicorn.Server(config)

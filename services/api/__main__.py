@@ -31,6 +31,9 @@ def main() -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        # Nobody's word for where a request comes from, unless the operator names who may give it.
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=10,
     )
 

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ghosted_core.checkpoint.snippets import FOLDER, OPERATOR_CODE, sees_images, snippets
 from services.artifacts.manifest import Manifest, ManifestFile
+from services.audit import link_given
 from services.db.models import Artifact, Job
-from services.dependencies import CurrentViewer, ReadSession, Tools
+from services.dependencies import CurrentCaller, CurrentViewer, ReadSession, Tools
 from services.errors import ArtifactExpiredError, ArtifactNotReadyError
 from services.jobs import repository
 from services.jobs.states import JobState
@@ -67,7 +68,12 @@ class ArtifactRead(BaseModel):
 
 @router.get("/{job_id}/artifact")
 def get_artifact(
-    job_id: UUID, session: ReadSession, viewer: CurrentViewer, tools: Tools, response: Response
+    job_id: UUID,
+    session: ReadSession,
+    viewer: CurrentViewer,
+    caller: CurrentCaller,
+    tools: Tools,
+    response: Response,
 ) -> ArtifactRead:
     """The files of the result, each with a link that works for a while.
 
@@ -80,7 +86,11 @@ def get_artifact(
     _check_kept(artifact, now)
     # The links are as good as a key for what they name: no cache may keep them.
     response.headers["Cache-Control"] = "no-store"
-    return _show(job, artifact, tools, now)
+    shown = _show(job, artifact, tools, now)
+    for file in shown.files:
+        seconds = tools.settings.link_seconds
+        link_given(caller, "download", seconds, job_id=str(job_id), file=file.path)
+    return shown
 
 
 def _check_kept(artifact: Artifact, now: datetime) -> None:

@@ -60,7 +60,7 @@ def find_key(session: ReadSession, plain: str) -> FoundKey | None:
     row = session.execute(query).one_or_none()
     if row is None or not matches(plain, row.ApiKey.digest):
         return None
-    return FoundKey(Caller(row.ApiKey.id, frozenset(row.ApiKey.scopes)), row.use_to_note)
+    return FoundKey(Caller(row.ApiKey.id, frozenset(row.ApiKey.scopes), prefix), row.use_to_note)
 
 
 def note_use(session: WriteSession, key_id: UUID) -> None:

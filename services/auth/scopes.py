@@ -23,10 +23,14 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sent a request; `key_id` None: anyone, where authentication is off."""
+    """Who sent a request; `key_id` None: anyone, where authentication is off.
+
+    `prefix` is the part of the key that is no secret.
+    """
 
     key_id: UUID | None
     scopes: frozenset[str]
+    prefix: str | None = None
 
     def require(self, scope: Scope) -> None:
         """Return if the caller has `scope`.

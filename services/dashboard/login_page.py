@@ -78,18 +78,12 @@ def log_out(request: Request, user: ActingUser, tools: Tools) -> Response:
 
 
 def _caller(request: Request, tools: Toolbox, key: str) -> Caller:
-    """Whose key this is; attempts that fail are counted against the address they come from.
+    """Whose key this is.
 
     Raises:
         UnauthenticatedError: nobody's.
-        TooManyRequestsError: too many attempts failed.
+        TooManyRequestsError: too many attempts from this address failed.
     """
     if not tools.settings.auth_enabled:
         return ANYONE
-    host = request.client.host if request.client else ""
-    tools.limiter.check_logins(host)
-    try:
-        return identified(tools, HTTPAuthorizationCredentials(scheme="Bearer", credentials=key))
-    except UnauthenticatedError:
-        tools.limiter.count_failed_login(host)
-        raise
+    return identified(request, tools, HTTPAuthorizationCredentials(scheme="Bearer", credentials=key))

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials
 
+from services.addresses import address_of
 from services.auth import logins, repository as keys
 from services.auth.scopes import ANYONE, Caller, Scope
 from services.config import Settings
@@ -79,9 +80,8 @@ def _user(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> User:
     user = _known(request, tools, credentials)
-    host = request.client.host if request.client else ""
     # Apart from the API's count: an open page must not take a program's requests away.
-    tools.limiter.count_request(f"dashboard:{user.caller.key_id or host}")
+    tools.limiter.count_request(f"dashboard:{user.caller.key_id or address_of(request)}")
     user.caller.require(Scope.READ)
     return user
 
@@ -90,7 +90,7 @@ def _known(request: Request, tools: Toolbox, credentials: HTTPAuthorizationCrede
     if not tools.settings.auth_enabled:
         return User(ANYONE, "anyone")
     if credentials is not None and wants_json(request):
-        return User(identified(tools, credentials), "")
+        return User(identified(request, tools, credentials), "")
     user = logged_in(request, tools)
     if user is None:
         raise LoginNeededError("nobody is logged in, and no API key was sent")

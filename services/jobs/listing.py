@@ -5,7 +5,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import Boolean, ColumnElement, Select, func, literal_column, select
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Select,
+    Uuid,
+    column,
+    func,
+    literal_column,
+    select,
+    values,
+)
 
 from services.db.ids import uuid7
 from services.db.models import Job, JobEvent, JobMetric
@@ -124,15 +134,20 @@ def list_metrics(session: ReadSession, job: Job) -> Sequence[JobMetric]:
 def places(waiting: Sequence[UUID]) -> Select[UUID, int]:
     """The query for the places of queued jobs: how many jobs of anyone are to begin before each.
 
-    Only places below LONGEST_COUNTED_QUEUE are found.
+    Only places below LONGEST_COUNTED_QUEUE are found. The newest jobs of a long queue are further back:
+    that one look at an index tells, and numbers are given no further than to the last that needs one.
     """
-    front = (
-        select(Job.id)
-        .where(Job.state == JobState.QUEUED, Job.id <= max(waiting))
-        .order_by(Job.id)
-        .limit(LONGEST_COUNTED_QUEUE)
-        .subquery()
+    queued = select(Job.id).where(Job.state == JobState.QUEUED).order_by(Job.id)
+    edge = queued.offset(LONGEST_COUNTED_QUEUE - 1).limit(1).scalar_subquery()
+    named = values(column("id", Uuid()), name="named").data([(one,) for one in waiting])
+    last = (
+        select(named.c.id)
+        .where(edge.is_(None) | (named.c.id <= edge))
+        .order_by(named.c.id.desc())
+        .limit(1)
+        .scalar_subquery()
     )
+    front = queued.where(Job.id <= last).limit(LONGEST_COUNTED_QUEUE).subquery()
     place = (func.row_number().over(order_by=front.c.id) - 1).label("place")
     queue = select(front.c.id, place).subquery()
     return select(queue.c.id, queue.c.place).where(queue.c.id.in_(waiting))

@@ -1,6 +1,7 @@
 """/v1/jobs/{id}/events/stream: what happens to a job, as it happens (server-sent events)."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,15 +12,20 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
+from starlette.types import Message, Send
 
+from services.addresses import address_of
 from services.db.sessions import Database
-from services.dependencies import CurrentViewer, Tools
+from services.dependencies import CurrentCaller, CurrentViewer, Tools
 from services.jobs import listing, repository
 from services.jobs.feed import Channel, Feed, Seen, looking_at
+from services.jobs.places import Places
 from services.jobs.schemas import EventRead, JobRead
 from services.jobs.showing import show_one
 
 PING_SECONDS = 15.0
+# Who takes no byte for so long has gone, or ties up what others could have.
+TAKE_SECONDS = 60.0
 PAGE = 500
 LARGEST_NUMBER = 2**31 - 1
 NO_CONTENT = 204
@@ -30,10 +36,26 @@ HEADERS = {
 }
 
 
+logger = logging.getLogger(__name__)
+
+
 class EventStream(StreamingResponse):
     """Server-sent events. FastAPI's own class takes generators only, which cannot answer 204."""
 
     media_type = "text/event-stream"
+    take_seconds = TAKE_SECONDS
+
+    async def stream_response(self, send: Send) -> None:
+        """Send all messages; end without a word where the client does not take one in time."""
+
+        async def sending(message: Message) -> None:
+            await asyncio.wait_for(send(message), self.take_seconds)
+
+        try:
+            await super().stream_response(sending)
+        except TimeoutError:
+            # The connection is closed: an answer that ends without its end.
+            logger.info("an event stream ends: its client takes nothing")
 
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -45,6 +67,16 @@ async def _feed(request: Request, tools: Tools) -> Feed:
         request.app.state.feed = Feed(looking_at(tools.database, lease_seconds=tools.settings.lease_seconds))
     feed: Feed = request.app.state.feed
     return feed
+
+
+async def _place(request: Request, tools: Tools, caller: CurrentCaller) -> AsyncIterator[None]:
+    """One stream of the key is open until the answer has ended, however it ends."""
+    places = getattr(request.app.state, "places", None)
+    if not isinstance(places, Places):
+        places = request.app.state.places = Places(tools.settings.event_streams_per_key)
+    who = address_of(request) if caller.key_id is None else str(caller.key_id)
+    async with places.taken(who):
+        yield
 
 
 @dataclass(frozen=True)
@@ -135,7 +167,7 @@ def _start(tools: Tools, viewer: CurrentViewer, job_id: UUID) -> JobRead:
         return show_one(session, job, lease_seconds=tools.settings.lease_seconds)
 
 
-@router.get("/{job_id}/events/stream", response_class=EventStream)
+@router.get("/{job_id}/events/stream", response_class=EventStream, dependencies=[Depends(_place)])
 async def stream_events(
     job_id: UUID,
     tools: Tools,

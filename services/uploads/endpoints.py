@@ -7,8 +7,9 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.audit import link_given
 from services.db.models import Upload
-from services.dependencies import CurrentViewer, ReadSession, Tools, WriteSession
+from services.dependencies import CurrentCaller, CurrentViewer, ReadSession, Tools, WriteSession
 from services.toolbox import Toolbox
 from services.uploads import repository, service
 from services.uploads.checking import TextFormat
@@ -77,7 +78,12 @@ class UploadBegun(UploadRead):
 
 @router.post("", status_code=201)
 def begin_upload(
-    request: UploadRequest, session: WriteSession, viewer: CurrentViewer, tools: Tools, response: Response
+    request: UploadRequest,
+    session: WriteSession,
+    viewer: CurrentViewer,
+    caller: CurrentCaller,
+    tools: Tools,
+    response: Response,
 ) -> UploadBegun:
     """Begin an upload. PUT the file to `url`, then POST to its `:complete`."""
     upload = service.begin(session, tools.settings, viewer.owner_id, request.format, request.size_bytes)
@@ -85,6 +91,7 @@ def begin_upload(
     response.headers["Location"] = f"{base}/v1/uploads/{upload.id}"
     # The link is as good as a key for what it names: no cache may keep it.
     response.headers["Cache-Control"] = "no-store"
+    link_given(caller, "upload", tools.settings.link_seconds, upload_id=str(upload.id))
     return _begun(upload, tools)
 
 

@@ -80,7 +80,7 @@ def dashboard_url(stack: Stack) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def settings(stack: Stack, dashboard_url: str) -> Settings:
     """The settings of the service."""
-    return settings_on(stack, dashboard_url, failed_logins_per_minute=0)
+    return settings_on(stack, dashboard_url)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ from services.jobs.repository import NewJob, Viewer
 from services.jobs.rows import add_wake_up
 
 EVERYONE = Viewer(None)
+# For a machine with everything else to do.
+PATIENCE_SECONDS = 60
 SPEC = JobSpec.model_validate({"model": "owner/tiny", "layers": 2})
 ARTIFACT = NewArtifact(prefix="jobs/x/1/", manifest={"files": []}, total_bytes=0)
 
@@ -67,6 +69,7 @@ class Server:
     def request(self, method: str, path: str, **content: Any) -> httpx2.Response:
         """The API's answer to a request with the key."""
         headers = {"Authorization": f"Bearer {self.key}", **content.pop("headers", {})}
+        content.setdefault("timeout", PATIENCE_SECONDS)
         return httpx2.request(method, self.url + path, headers=headers, **content)
 
     def submit(self, body: Any) -> httpx2.Response:

@@ -4,9 +4,11 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx2
 import pytest
 from redis import Redis
 
+from services.artifacts.storage import ArtifactStore
 from services.auth.repository import create_key
 from services.config import Settings
 from services.db.sessions import Database
@@ -139,3 +141,34 @@ def test_redis_is_asked_again_after_a_pause(settings: Settings) -> None:
     limiter.count_job("k")
     with pytest.raises(TooManyJobsError):
         limiter.count_job("k")
+
+
+def test_requests_without_a_valid_key_are_limited(settings: Settings, server: Server) -> None:
+    """By address, whatever key they bring; a valid key from there passes all the same."""
+    with serve(limited(settings, failed_keys_per_minute=2)) as url:
+        keys = ["ghosted_00000000_" + "0" * 43, "nonsense", server.key[:-1] + "x"]
+        answers = [Server(url, key).request("GET", "/v1/jobs") for key in keys]
+        assert [answer.status_code for answer in answers] == [401, 401, 429]
+        problem(answers[-1], 429, "too_many_requests")
+        check_retry_after(answers[-1], 60)
+        assert Server(url, server.key).request("GET", "/v1/jobs").status_code == 200
+
+
+def test_a_strangers_word_is_no_address(settings: Settings) -> None:
+    """Whoever sends another X-Forwarded-For each time is counted as one, for no proxy is trusted."""
+    with serve(limited(settings, failed_keys_per_minute=2)) as url:
+        answers = [
+            Server(url, "nonsense").request("GET", "/v1/jobs", headers={"X-Forwarded-For": f"10.0.0.{last}"})
+            for last in range(3)
+        ]
+    assert [answer.status_code for answer in answers] == [401, 401, 429]
+
+
+@pytest.mark.parametrize("path", ["/v1/strategies", "/v1/recoveries", "/readyz"])
+def test_requests_that_need_no_key_are_limited(settings: Settings, store: ArtifactStore, path: str) -> None:
+    """By address; what asks nobody is not counted."""
+    with serve(limited(settings, requests_per_minute=2)) as url:
+        answers = [httpx2.get(url + path, timeout=30) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        check_retry_after(answers[-1], 60)
+        assert httpx2.get(url + "/healthz").status_code == 200

@@ -68,6 +68,17 @@ def test_queue_positions_count_those_before(database: Database) -> None:
         assert listing.queue_positions(session, jobs) == {second: 0, third: 1}
 
 
+def test_places_are_counted_so_far(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the limit exactly, from there on as the limit, whichever of the jobs are asked for."""
+    monkeypatch.setattr(listing, "LONGEST_COUNTED_QUEUE", 2)
+    ids = [submit(database) for _ in range(4)]
+    with database.read() as session:
+        jobs = [repository.get(session, EVERYONE, job_id) for job_id in ids]
+        for asked in (jobs, jobs[:1], jobs[1:2], jobs[1:3], jobs[2:]):
+            expected = {job.id: min(ids.index(job.id), 2) for job in asked}
+            assert listing.queue_positions(session, asked) == expected
+
+
 def test_a_queued_job_is_cancelled_at_once(database: Database) -> None:
     """Nobody can claim it afterwards."""
     job_id = submit(database)

@@ -11,7 +11,7 @@ from services.db.sessions import Database
 from services.jobs.rows import seconds
 from services.uploads.repository import LINK_LASTS
 from services.uploads.retention import expire_uploads
-from tests.integration.services.helpers import Server
+from tests.integration.services.helpers import PATIENCE_SECONDS, Server
 from tests.integration.services.test_api import BODY
 
 PARTS = ("calibration", "evaluation", "corpora")
@@ -29,7 +29,7 @@ def begin(server: Server, content: bytes = CONTENT, kind: str = "jsonl") -> dict
 
 def send(begun: dict[str, Any], content: bytes = CONTENT) -> httpx2.Response:
     """The store's answer to the bytes; no key of the API goes there."""
-    return httpx2.put(begun["url"], content=content)
+    return httpx2.put(begun["url"], content=content, timeout=PATIENCE_SECONDS)
 
 
 def complete(server: Server, begun: dict[str, Any]) -> httpx2.Response:
