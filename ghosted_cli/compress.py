@@ -24,7 +24,9 @@ from ghosted_cli.progress import progress_recorder
 from ghosted_cli.request import (
     cache_folder,
     calibration_choice,
+    finetune_choice,
     job_spec,
+    local_catalog,
     model_reference,
     setting,
     strategy_choice,
@@ -56,6 +58,16 @@ Windows = Annotated[int | None, typer.Option(help="Evaluation windows.")]
 Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
 Seed = Annotated[int, typer.Option(help="Seed of the choice of text.")]
 Recovery = Annotated[str, typer.Option(help=f"How cuts are repaired: {RECOVERY_NAMES}.")]
+Finetune = Annotated[
+    bool, typer.Option("--finetune", help="Train the operators towards the unpruned model after the repair.")
+]
+FinetuneOptions = Annotated[
+    str | None,
+    typer.Option(
+        "--finetune-with",
+        help="The same with settings: epochs=1,trainable=down_proj,learning_rate=1e-3,dataset=FILE.",
+    ),
+]
 NoEvaluation = Annotated[bool, typer.Option("--no-evaluation", help="Do not evaluate.")]
 
 
@@ -77,6 +89,8 @@ def compress(
     ] = None,
     solver: Annotated[str | None, typer.Option(help="cholesky or truncated.")] = None,
     fit: Annotated[str | None, typer.Option(help="Several cuts: dense or sequential.")] = None,
+    finetune: Finetune = False,
+    finetune_options: FinetuneOptions = None,
     evaluation: Annotated[str | None, typer.Option(help="Text file or alias to evaluate on.")] = None,
     windows: Windows = None,
     corpus: Corpus = None,
@@ -110,6 +124,7 @@ def compress(
                     }
                 ),
                 "calibration": calibration_choice(calibration, sequences, sequence_length, held_out, seed),
+                "finetune": finetune_choice(finetune_options, asked=finetune),
                 "evaluation": None
                 if no_evaluation
                 else without_none(
@@ -148,6 +163,7 @@ def run(
         device=pick_device(device),
         hub_token=get_token(),
         task_data=task_data,
+        catalog=local_catalog(),
         stages=FolderStageCache(cache / "stages"),
     )
     memory = MemoryRecorder()

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ghosted_cli.compress import Cache, Device, Json, Model, Revision
 from ghosted_cli.exits import exit_codes
-from ghosted_cli.request import cache_folder, model_reference, text_reference, without_none
+from ghosted_cli.request import cache_folder, local_catalog, model_reference, text_reference, without_none
 from ghosted_cli.scores import refuse_checkpoint, scores_spec, show_scores
 from ghosted_cli.service_progress import harmless
 from ghosted_core.errors import InvalidSpecError
@@ -116,14 +116,13 @@ def _show(reference: Any, cache: Path, *, as_json: bool) -> None:
 def _show_source(reference: Any, cache: Path, *, as_json: bool) -> None:
     from huggingface_hub import get_token
 
-    from ghosted_core.catalog import builtin_catalog
     from ghosted_core.checkpoint.source import resolve
     from ghosted_core.describe import describe
     from ghosted_core.model.families import SUPPORTED
 
     source = resolve(
         TypeAdapter(ModelReference).validate_python(reference),
-        catalog=builtin_catalog(),
+        catalog=local_catalog(),
         cache=cache,
         hub_token=get_token(),
         log=Console(stderr=True, highlight=False, markup=False).print,

@@ -210,6 +210,8 @@ def _environment(stack: Stack, wanted: Wanted, port: int) -> dict[str, str]:
         "SECRET_KEY": load_or_create(wanted.folder.resolve()).secret_key,
         "SCRATCH": str(wanted.folder.resolve() / "worker"),
     }
+    if catalog := os.environ.get("GHOSTED_CATALOG"):
+        settings["CATALOG"] = str(Path(catalog).expanduser().resolve())
     home = Path(__file__).parents[1]
     return {
         **passed,

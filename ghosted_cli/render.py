@@ -44,9 +44,9 @@ def result_table(result: "JobResult", events: Sequence[Event]) -> None:
 def comparison(manifest: "Manifest") -> Table:
     """Dense, pruned and repaired side by side."""
     table = Table(title=f"{_name(manifest)}: layers {ranges(manifest.plan.removed)} removed")
-    for heading in ("", "dense", "pruned", "repaired"):
+    variants = ("dense", "pruned", "repaired", *(("finetuned",) if manifest.finetune else ()))
+    for heading in ("", *variants):
         table.add_column(heading, justify="left" if not heading else "right")
-    variants = ("dense", "pruned", "repaired")
     table.add_row("layers", *_layers(manifest))
     table.add_row("perplexity", *(_number(manifest.metrics.get(f"perplexity_{v}")) for v in variants))
     table.add_row("parameters", f"{manifest.source.parameters:,}", "", f"{manifest.parameters:,}")
@@ -60,7 +60,16 @@ def fit_lines(manifest: "Manifest") -> str:
     ratio = manifest.metrics.get("damage_ratio")
     if ratio is not None:
         lines.append(f"Damage left, ln(ppl repaired / dense) over ln(ppl pruned / dense): {ratio:.2f}")
+    if manifest.finetune is not None:
+        lines.append(_training_line(manifest.finetune))
     return "\n".join(lines)
+
+
+def _training_line(found: dict[str, Any]) -> str:
+    return (
+        f"Training of {found['trainable']}: {found['steps']} steps in {found['seconds']:.0f} s, "
+        f"KL on held-out text {found['held_out_kl_before']:.4f} before, {found['held_out_kl']:.4f} after"
+    )
 
 
 def _fit_line(fit: dict[str, Any]) -> str:

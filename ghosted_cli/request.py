@@ -5,10 +5,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ghosted_core.catalog import Catalog
 from ghosted_core.errors import InvalidSpecError
+from ghosted_core.registry import read_registry
 from ghosted_core.spec import STRATEGIES, Explicit, JobSpec, is_hub_id, parse_indices
 
 CACHE_VARIABLE = "GHOSTED_CACHE"
+CATALOG_VARIABLE = "GHOSTED_CATALOG"
 
 
 def cache_folder(given: Path | None) -> Path:
@@ -19,6 +22,16 @@ def cache_folder(given: Path | None) -> Path:
         return Path(named).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "ghosted"
+
+
+def local_catalog() -> Catalog:
+    """The aliases that commands know which compute here: built in, and in the file $GHOSTED_CATALOG.
+
+    Raises:
+        InvalidCatalogError: the file cannot be used.
+    """
+    named = os.environ.get(CATALOG_VARIABLE)
+    return read_registry(Path(named).expanduser() if named else None).catalog()
 
 
 def model_reference(text: str, revision: str | None) -> dict[str, Any] | str:
@@ -68,10 +81,27 @@ def strategy_choice(text: str, remove: str | None) -> dict[str, Any]:
     if remove is not None:
         return {"name": "explicit", "indices": layer_indices(remove)}
     name, _, settings = text.partition(":")
+    return {**{key: setting(value) for key, value in _pairs(settings)}, "name": name}
+
+
+def finetune_choice(settings: str | None, *, asked: bool) -> dict[str, Any] | None:
+    """'SETTING=VALUE,...' as the training of a spec; None if neither settings nor training were asked for.
+
+    Raises:
+        InvalidSpecError: another form.
+    """
+    if settings is None:
+        return {} if asked else None
+    return {
+        key: text_reference(value) if key == "dataset" else setting(value) for key, value in _pairs(settings)
+    }
+
+
+def _pairs(settings: str) -> list[tuple[str, str]]:
     pairs = [setting.partition("=") for setting in settings.split(",") if settings]
     if not all(key and separator for key, separator, _ in pairs):
         raise InvalidSpecError(f"The settings '{settings}' are not of the form SETTING=VALUE,...")
-    return {**{key.strip(): setting(value.strip()) for key, _, value in pairs}, "name": name}
+    return [(key.strip(), value.strip()) for key, _, value in pairs]
 
 
 def setting(text: str) -> str | float | bool:

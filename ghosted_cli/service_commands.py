@@ -7,7 +7,7 @@ from uuid import UUID
 import typer
 from rich.console import Console
 
-from ghosted_cli import job_commands
+from ghosted_cli import job_commands, listing_commands
 from ghosted_cli.compress import Dtype, Layers, NoEvaluation, Remove, Seed, SequenceLength, Sequences, Windows
 from ghosted_cli.connection import Json, KeyFile, ProfileName, Url, connect
 from ghosted_cli.exits import INTERRUPTED, REFUSED, TRY_AGAIN, exit_codes
@@ -15,7 +15,14 @@ from ghosted_cli.job_commands import JobId
 from ghosted_cli.request import strategy_choice, strategy_names, without_none
 from ghosted_cli.service_output import print_job, print_metrics, print_validation
 from ghosted_cli.service_progress import display, show
-from ghosted_cli.submitting import check_repeatable, forget, hub_token, labels_of, spec_with_text
+from ghosted_cli.submitting import (
+    Texts,
+    check_repeatable,
+    forget_texts,
+    hub_token,
+    labels_of,
+    spec_with_texts,
+)
 from ghosted_client import Client, Job
 from ghosted_core.errors import QualityGateError
 from ghosted_core.spec import is_hub_id
@@ -36,6 +43,17 @@ Calibration = Annotated[
     str | None,
     typer.Option(help="Text to calibrate on: an alias, or a .txt or .jsonl file, which is uploaded."),
 ]
+Evaluation = Annotated[
+    str | None,
+    typer.Option(help="Text to evaluate on: an alias, or a .txt or .jsonl file, which is uploaded."),
+]
+Corpus = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--corpus",
+        help="Perplexity on wikitext2, c4, NAME=ALIAS or NAME=FILE, which is uploaded; several times.",
+    ),
+]
 Strategy = Annotated[str, typer.Option(help=f"How layers are chosen: {strategy_names()}.")]
 Recovery = Annotated[str, typer.Option(help="How cuts are repaired; see 'ghosted compress --help'.")]
 
@@ -55,7 +73,9 @@ def submit(
     calibration: Calibration = None,
     sequences: Sequences = None,
     sequence_length: SequenceLength = None,
+    evaluation: Evaluation = None,
     windows: Windows = None,
+    corpus: Corpus = None,
     no_evaluation: NoEvaluation = False,
     dtype: Dtype = "auto",
     seed: Seed = 0,
@@ -86,12 +106,13 @@ def submit(
             "evaluation": None if no_evaluation else without_none({"windows": windows}),
             "dtype": dtype,
         }
-        check_repeatable(calibration, idempotency_key)
+        texts = Texts.of(calibration, None if no_evaluation else evaluation, [] if no_evaluation else corpus)
+        check_repeatable(texts, idempotency_key)
         labels, sent_token = labels_of(label or []), hub_token(wanted=token)
         if validate:
-            _validate(client, fields, calibration, deadline, sent_token, as_json=as_json)
+            _validate(client, fields, texts, deadline, sent_token, as_json=as_json)
             return
-        with spec_with_text(client, fields, calibration) as spec:
+        with spec_with_texts(client, fields, texts) as spec:
             job = client.submit(
                 spec,
                 labels=labels,
@@ -105,18 +126,16 @@ def submit(
 def _validate(
     client: Client,
     fields: dict[str, Any],
-    calibration: str | None,
+    texts: Texts,
     deadline: int | None,
     sent_token: str | None,
     *,
     as_json: bool,
 ) -> None:
-    with spec_with_text(client, fields, calibration) as spec:
+    with spec_with_texts(client, fields, texts) as spec:
         found = client.validate(spec, deadline_seconds=deadline, hub_token=sent_token)
-    uploaded = found.spec["calibration"]["dataset"]
-    if uploaded["kind"] == "upload":
-        # It was there to be looked at; nothing is left of a look.
-        forget(client, uploaded["id"])
+    # They were there to be looked at; nothing is left of a look.
+    forget_texts(client, spec)
     print_validation(found, as_json=as_json)
 
 
@@ -226,5 +245,9 @@ for command in (
     job_commands.pull,
     job_commands.cancel,
     job_commands.delete,
+    listing_commands.models,
+    listing_commands.datasets,
+    listing_commands.uploads,
+    listing_commands.workers,
 ):
     app.command()(command)

@@ -82,7 +82,8 @@ def print_validation(found: Validation, *, as_json: bool) -> None:
 
 def _choice(found: Validation) -> list[str]:
     if found.removed is not None:
-        return [f"removes layers {ranges(found.removed)}"]
+        since = ", as an earlier job found" if found.from_earlier else ""
+        return [f"removes layers {ranges(found.removed)}{since}"]
     if found.candidates is None or found.layers_removed is None:
         return []
     return [f"removes {found.layers_removed} layers, chosen among {len(found.candidates.choices)} candidates"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ghosted_cli.progress import progress_recorder
+from ghosted_cli.request import local_catalog
 
 if TYPE_CHECKING:
     from ghosted_core.workplace import Workplace
@@ -28,4 +29,6 @@ def working(cache: Path, device: str) -> Iterator["Workplace"]:
 
     chosen = pick_device(device)
     with progress_recorder(sys.stderr) as progress, memory_faults_named(chosen):
-        yield Workplace(cache=cache, recorder=progress, device=chosen, hub_token=get_token())
+        yield Workplace(
+            cache=cache, recorder=progress, device=chosen, hub_token=get_token(), catalog=local_catalog()
+        )

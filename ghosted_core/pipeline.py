@@ -1,6 +1,6 @@
 """One job, from a model to a patched checkpoint. The command line and the worker both run this."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -15,6 +15,8 @@ from ghosted_core.checkpoint.source import ModelSource, resolve
 from ghosted_core.checkpoint.write import require_free, require_space, unique_tensors, write_checkpoint
 from ghosted_core.criteria import criterion_for, plan_of
 from ghosted_core.describe import describe
+from ghosted_core.distillation.finetuning import finetune
+from ghosted_core.distillation.student import check_trainable
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.tasks import TaskPlace, check_tasks
 from ghosted_core.meter import ProcessMeter
@@ -23,7 +25,7 @@ from ghosted_core.model.capture import ResidualStream
 from ghosted_core.model.families import SUPPORTED, Family, family_of
 from ghosted_core.model.surgery import pruned_model, repaired_model
 from ghosted_core.plan import PruningPlan
-from ghosted_core.quality import Candidates, Repair, evaluate, verdict
+from ghosted_core.quality import FINETUNED, Candidates, Repair, evaluate, verdict
 from ghosted_core.recorder import Logged, Recorder, Stage, StageScope, stage
 from ghosted_core.recovery import Outcome, RecoveryOperator, check_applicable
 from ghosted_core.recovery.folding import folded_tensors
@@ -32,6 +34,7 @@ from ghosted_core.room import require_room
 from ghosted_core.scoring import score_layers
 from ghosted_core.spec import JobSpec
 from ghosted_core.stage_cache import NoStageCache, StageCache
+from ghosted_core.stage_cache.choices import noting
 from ghosted_core.stage_cache.keeping import Keeping
 from ghosted_core.stage_cache.keys import circumstances
 from ghosted_core.stage_cache.scores import recalled
@@ -102,23 +105,31 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
     with stage(Stage.LOAD, recorder, meter, unit="steps", total=3) as scope:
         loaded = _load(spec, options, recorder, scope)
     keeping = Keeping(options.stages, circumstances(loaded.source, loaded.model), recorder)
-    scores = score_layers(spec, loaded.model, loaded.texts.calibration, recorder, meter, recalled(keeping))
+    recall = noting(recalled(keeping), spec, options.catalog, options.stages)
+    scores = score_layers(spec, loaded.model, loaded.texts.calibration, recorder, meter, recall)
     plan = plan_of(scores, loaded.stream.layer_count)
     recorder.record(Logged(f"removing layers {list(plan.removed)}"))
     check_applicable(spec.recovery, loaded.family, plan)
+    check_trainable(spec.finetune, loaded.model, plan)
     job = Calibrated(loaded.model, loaded.texts, options.scratch or options.out.parent, keeping)
     outcomes = repair(spec.recovery, job, plan, recorder, meter)
     with stage(Stage.PATCH, recorder, meter, unit="steps", total=1) as scope:
         candidates = _candidates(loaded, plan, outcomes)
-        result = candidates.variants["repaired"]
-        require_space(options.out, _weight_bytes(result))
+        require_space(options.out, _weight_bytes(candidates.variants["repaired"]))
         scope.advance(1)
+    trained = None
+    if spec.finetune is not None:
+        trained = finetune(spec.finetune, job, plan, candidates.repair, recorder, meter)
+        candidates = _with_trained(candidates, trained.repair)
+    result = candidates.variants[candidates.artifact]
     measured = evaluate(spec, candidates, _task_place(options), recorder, meter)
     judged = verdict(spec.evaluation, measured, candidates.artifact)
     if spec.evaluation is not None and spec.evaluation.on_miss == "withhold" and not judged.passed:
         raise judged.error()
     with stage(Stage.SAVE, recorder, meter, unit="steps", total=1) as scope:
-        manifest = report.manifest(spec, loaded, scores, plan, outcomes, result, measured, judged)
+        manifest = report.manifest(
+            spec, loaded, scores, plan, outcomes, result, measured, judged, trained=trained
+        )
         documents = report_files(manifest)
         manifest = write_checkpoint(result, loaded.source, manifest, options.out, documents)
         scope.advance(1)
@@ -203,6 +214,13 @@ def _candidates(loaded: Loaded, plan: PruningPlan, outcomes: list[Outcome]) -> C
         repaired = repaired_model(dense, plan, repair.corrections, repair.replaced)
     variants = {"dense": dense, "pruned": pruned, "repaired": repaired}
     return Candidates(variants, loaded.tokenizer, loaded.texts, loaded.source, plan, repair)
+
+
+def _with_trained(candidates: Candidates, trained: Repair) -> Candidates:
+    """The trained model beside the others, which stay what they are."""
+    dense = candidates.variants["dense"]
+    model = repaired_model(dense, candidates.plan, trained.corrections, trained.replaced)
+    return replace(candidates, variants={**candidates.variants, FINETUNED: model}, trained=trained)
 
 
 def _weight_bytes(model: PreTrainedModel) -> int:

@@ -22,7 +22,7 @@ from ghosted_core.recorder import Meter, MetricMeasured, Recorder
 from ghosted_core.spec import Evaluation, JobSpec
 from ghosted_core.texts import Texts
 
-REPAIRED, PRUNED = "repaired", "pruned"
+REPAIRED, PRUNED, FINETUNED = "repaired", "pruned", "finetuned"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Repair:
 class Candidates:
     """The models of a job, by variant, and all that is needed to measure them.
 
-    `variants` are dense, pruned and repaired; without a repair the last two are one model.
+    `variants` are dense, pruned and repaired, the last two one model without a repair, and finetuned where
+    something was trained: then `trained` is what `repair` became.
     """
 
     variants: Mapping[str, PreTrainedModel]
@@ -46,6 +47,7 @@ class Candidates:
     source: ModelSource
     plan: PruningPlan
     repair: Repair
+    trained: Repair | None = None
 
     @property
     def distinct(self) -> dict[str, PreTrainedModel]:
@@ -60,6 +62,8 @@ class Candidates:
     @property
     def artifact(self) -> str:
         """The variant that the job delivers."""
+        if self.trained is not None:
+            return FINETUNED
         return REPAIRED if self.is_repaired else PRUNED
 
 
@@ -105,9 +109,11 @@ def _subject(spec: JobSpec, candidates: Candidates, scratch: Path) -> Iterator[S
     """How another process makes the same models; the repair lies in a file as long as the block lasts."""
     scratch.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=scratch, prefix=".repair-") as folder:
-        path = Path(folder) / "repair.safetensors"
-        if candidates.is_repaired:
-            save_repair(path, candidates.repair.corrections, candidates.repair.replaced)
+        paths = {}
+        for name, repair in (("repair", candidates.repair), ("trained", candidates.trained)):
+            if repair is not None and (repair.corrections or repair.replaced):
+                paths[name] = Path(folder) / f"{name}.safetensors"
+                save_repair(paths[name], repair.corrections, repair.replaced)
         yield Subject(
             source=candidates.source,
             is_checkpoint=False,
@@ -116,7 +122,8 @@ def _subject(spec: JobSpec, candidates: Candidates, scratch: Path) -> Iterator[S
             variants=tuple(candidates.distinct),
             layer_count=candidates.plan.layer_count,
             removed=candidates.plan.removed,
-            repair=path if candidates.is_repaired else None,
+            repair=paths.get("repair"),
+            trained=paths.get("trained"),
         )
 
 

@@ -8,13 +8,14 @@ from typing import Any, Protocol, runtime_checkable
 
 
 class Stage(StrEnum):
-    """The steps of a job, in the order in which they run."""
+    """The steps of a job, in the order in which they run; `finetune` only where it is asked for."""
 
     LOAD = "load"
     SCORE = "score"
     CALIBRATE = "calibrate"
     SOLVE = "solve"
     PATCH = "patch"
+    FINETUNE = "finetune"
     EVALUATE = "evaluate"
     SAVE = "save"
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from ghosted_core.checkpoint.licence import source_licence
 from ghosted_core.checkpoint.manifest import Manifest, PlanRecord, SourceRecord, probe
 from ghosted_core.criteria import LayerScores
+from ghosted_core.distillation.finetuning import Finetuned
 from ghosted_core.evaluate.suite import Measured
 from ghosted_core.gate import Verdict
 from ghosted_core.model.kinds import layer_kinds
@@ -37,6 +38,8 @@ def manifest(
     model: PreTrainedModel,
     measured: Measured,
     judged: Verdict,
+    *,
+    trained: Finetuned | None = None,
 ) -> Manifest:
     """Everything but the files, which the writer adds."""
     texts = loaded.texts
@@ -58,6 +61,7 @@ def manifest(
         calibration=texts.calibration.description,
         evaluation=texts.evaluation.description if texts.evaluation is not None else None,
         corpora={name: windows.description for name, windows in texts.corpora.items()},
+        finetune=None if trained is None else _plain(trained.report),
         metrics={name: _finite(value) for name, value in measured.figures.items()},
         details={metric.name: _plain(metric.detail) for metric in measured.metrics},
         gate=_gate(judged) if spec.evaluation is not None else None,

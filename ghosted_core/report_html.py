@@ -9,9 +9,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ghosted_core.checkpoint.figures import VARIANTS, Row, artifact_variant, rows
+from ghosted_core.checkpoint.figures import Row, artifact_variant, rows, shown_variants
 from ghosted_core.checkpoint.manifest import Manifest
-from ghosted_core.drawing import Bars, Curve, bars, curve
+from ghosted_core.drawing import Bars, Curve, Line, bars, curve, lines
 
 HTML_NAME, JSON_NAME = "report.html", "report.json"
 # What the report of a manifest does not repeat: the files' list, and answers for other programs.
@@ -28,6 +28,15 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class Trained:
+    """What was trained after the repair, and the divergence from the teacher over steps."""
+
+    facts: Sequence[tuple[str, str]]
+    held_out: Line | None
+    loss: Line | None
+
+
+@dataclass(frozen=True)
 class Page:
     """All that the template shows; every text in it is as hostile as a model's author likes."""
 
@@ -39,6 +48,7 @@ class Page:
     rows: Sequence[Row]
     scores: Bars | None
     fits: Sequence[Fit]
+    training: Trained | None
     generations: Mapping[str, Mapping[str, str]]
     texts: Sequence[tuple[str, Mapping[str, Any]]]
     versions: Mapping[str, str]
@@ -71,7 +81,10 @@ def report_html(manifest: Manifest) -> str:
         finalize=_printable,
     )
     environment.filters["figure"] = figure
-    return environment.get_template(HTML_NAME).render(page=_page(manifest), variants=VARIANTS) + "\n"
+    return (
+        environment.get_template(HTML_NAME).render(page=_page(manifest), variants=shown_variants(manifest))
+        + "\n"
+    )
 
 
 def figure(value: float | None) -> str:
@@ -101,6 +114,7 @@ def _page(manifest: Manifest) -> Page:
         rows=rows(manifest),
         scores=_scores(manifest),
         fits=[_fit(fit) for fit in manifest.fits],
+        training=None if manifest.finetune is None else _training(manifest.finetune),
         generations=manifest.generations,
         texts=_texts(manifest),
         versions=manifest.versions,
@@ -128,6 +142,9 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
     ]
     if ratio is not None:
         facts.append(("Damage left: ln(ppl repaired / dense) / ln(ppl pruned / dense)", f"{ratio:.3f}"))
+    after = manifest.metrics.get("damage_ratio_finetuned")
+    if after is not None:
+        facts.append(("The same after training", f"{after:.3f}"))
     return facts
 
 
@@ -154,7 +171,28 @@ def _fit(fit: Mapping[str, Any]) -> Fit:
     return Fit(f"[{boundary['start']}, {boundary['stop']})", told, spectrum)
 
 
+def _training(found: Mapping[str, Any]) -> Trained:
+    points = found["curve"]
+    held_out, loss = lines(
+        [(point["step"], point["held_out_kl"]) for point in points],
+        # The loss of a point is the mean since the point before.
+        [(point["step"], point["loss"]) for point in points if point["loss"] is not None],
+    )
+    told = [
+        (name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
+        for name, value in found.items()
+        if isinstance(value, str | int | float)
+    ]
+    tensors = ", ".join(f"{name} {' x '.join(map(str, shape))}" for name, shape in found["tensors"].items())
+    return Trained([*told, ("trained tensors", tensors)], held_out, loss)
+
+
 def _texts(manifest: Manifest) -> list[tuple[str, Mapping[str, Any]]]:
     """On what text the job calibrated and evaluated, and how it became windows."""
-    named = [("calibration", manifest.calibration), ("evaluation", manifest.evaluation)]
+    training = None if manifest.finetune is None else manifest.finetune["text"]
+    named = [
+        ("calibration", manifest.calibration),
+        ("training", training),
+        ("evaluation", manifest.evaluation),
+    ]
     return [(name, text) for name, text in [*named, *manifest.corpora.items()] if text is not None]

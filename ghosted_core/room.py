@@ -39,15 +39,18 @@ class Room:
 def room_on(device: str, out: Path) -> Room:
     """What is free on `device`, in memory, and on the disk where `out` would be written."""
     folder = next(parent for parent in (out / "here").absolute().parents if parent.exists())
-    host = _host_free()
-    on_gpu = torch.device(device).type == "cuda"
     return Room(
         device=device,
-        memory_free_bytes=torch.cuda.mem_get_info(device)[0] if on_gpu else host,
-        host_free_bytes=host,
+        memory_free_bytes=memory_free(device),
+        host_free_bytes=_host_free(),
         folder=str(folder),
         disk_free_bytes=shutil.disk_usage(folder).free,
     )
+
+
+def memory_free(device: str) -> int | None:
+    """Bytes that are free of the device's memory; None where the system does not say."""
+    return torch.cuda.mem_get_info(device)[0] if torch.device(device).type == "cuda" else _host_free()
 
 
 def shortages(estimated: Estimate, room: Room) -> tuple[str, ...]:

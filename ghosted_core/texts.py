@@ -15,15 +15,18 @@ from ghosted_core.spec import JobSpec, PerplexityCorpus
 
 @dataclass(frozen=True)
 class Texts:
-    """Three sets of windows; no document of `evaluation` is in the others.
+    """Sets of windows; no document of `evaluation` is in the others.
 
-    `corpora` are further texts to evaluate on, by name.
+    `corpora` are further texts to evaluate on, by name. `training` and `training_held_out` are for what
+    trains: no document of theirs is in the other sets.
     """
 
     calibration: Windows
     held_out: Windows
     evaluation: Windows | None
     corpora: Mapping[str, Windows] = field(default_factory=dict)
+    training: Windows | None = None
+    training_held_out: Windows | None = None
 
 
 def read_texts(
@@ -57,8 +60,10 @@ def read_texts(
         vocab_size=vocab_size,
     )
     fitted, held_out = windows.split(calibration.sequences)
+    training, unseen = _training(spec, tokenizer, vocab_size, shelf, windows)
+    found = Texts(fitted, held_out, None, training=training, training_held_out=unseen)
     if evaluation is None:
-        return Texts(fitted, held_out, None)
+        return found
     length = evaluation.sequence_length or calibration.sequence_length
     own = None
     if evaluation.windows:
@@ -68,11 +73,40 @@ def read_texts(
             length=length,
             count=evaluation.windows,
             seed=calibration.seed,
-            part="evaluation" if evaluation.dataset in {None, calibration.dataset} else "all",
+            # Documents of a set that is fitted or trained on are divided between the two.
+            part="evaluation"
+            if evaluation.dataset in {None, calibration.dataset, spec.finetune_text}
+            else "all",
             vocab_size=vocab_size,
         )
     usual = Cut(length, evaluation.windows or None, vocab_size)
-    return Texts(fitted, held_out, own, read_corpora(evaluation.corpora, tokenizer, usual, shelf))
+    corpora = read_corpora(evaluation.corpora, tokenizer, usual, shelf)
+    return replace(found, evaluation=own, corpora=corpora)
+
+
+def _training(
+    spec: JobSpec,
+    tokenizer: PreTrainedTokenizerBase,
+    vocab_size: int,
+    shelf: Shelf,
+    calibrated: Windows,
+) -> tuple[Windows, Windows] | tuple[None, None]:
+    """The windows to train on and those to test on, of documents that calibration has not taken."""
+    finetune = spec.finetune
+    if finetune is None:
+        return None, None
+    is_shared = spec.finetune_text == spec.calibration.dataset
+    windows = token_windows(
+        shelf.documents(spec.finetune_text),
+        tokenizer,
+        length=finetune.sequence_length or spec.calibration.sequence_length,
+        count=finetune.sequences + finetune.held_out_sequences,
+        seed=spec.calibration.seed,
+        part="calibration",
+        vocab_size=vocab_size,
+        skip=int(calibrated.description["documents"]) if is_shared else 0,
+    )
+    return windows.split(finetune.sequences)
 
 
 def read_corpora(

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import Depends, FastAPI
 
-from services import health, methods, metrics, openapi, problems
+from services import health, listed, methods, metrics, openapi, problems
 from services.artifacts import endpoints as artifacts
 from services.bodies import BodyGuard
 from services.config import Settings
@@ -41,6 +41,7 @@ def create_app(settings: Settings) -> FastAPI:
         artifacts.router,
         uploads.router,
         methods.router,
+        listed.router,
         workers.router,
         health.router,
     ):

@@ -103,6 +103,10 @@ class Settings(StoreSettings, DatabaseSettings):
         default=3600, ge=1, le=3600, description="How long a download link works; an hour at most."
     )
 
+    catalog: Path | None = Field(
+        default=None,
+        description="TOML file with aliases of models and data sets; API and workers need the same.",
+    )
     memory_classes: str = Field(
         default="small:16,medium:48,large",
         description="Queues by what a job needs: names, and the most of each in GiB but for the last.",

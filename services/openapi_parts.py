@@ -12,7 +12,10 @@ OPENED_TAGS = [
     {"name": "jobs", "description": "Ask for a compressed model; follow, change and delete what was asked."},
     {"name": "artifacts", "description": "Fetch what a job made."},
     {"name": "uploads", "description": "Bring a text of your own, for jobs to calibrate or evaluate on."},
-    {"name": "methods", "description": "What there is to choose from."},
+    {
+        "name": "methods",
+        "description": "What there is to choose from: aliases, strategies, repairs.",
+    },
     {"name": "health", "description": "For probes; no key is needed."},
 ]
 

@@ -12,10 +12,11 @@ from typing import Any
 from huggingface_hub.errors import OfflineModeIsEnabled
 from pydantic import SecretStr
 
+from ghosted_core.catalog import Catalog
 from ghosted_core.checkpoint.hub import HubClient, check_names
 from ghosted_core.checkpoint.hub_faults import translated
 from ghosted_core.errors import GatedModelError, HubUnavailableError, ModelNotFoundError
-from ghosted_core.spec import HubModel, JobSpec
+from ghosted_core.spec import CatalogModel, HubModel, JobSpec
 from services.hub import PATIENCE_SECONDS, HubConfig, hub_address, read_config
 
 # A slow Hub must not take all threads and connections of the API.
@@ -47,16 +48,18 @@ class HubDesk:
             return spec
         return spec.model_copy(update={"model": self._pinned(spec.model, token, timeout_seconds)})
 
-    def configuration(self, spec: JobSpec, token: SecretStr | None = None) -> Mapping[str, Any] | None:
-        """The raw config.json of the Hub model that `spec` names; None where it cannot be had now.
+    def configuration(
+        self, model: HubModel | None, token: SecretStr | None = None
+    ) -> Mapping[str, Any] | None:
+        """The raw config.json of `model`; None where there is none, or it cannot be had now.
 
         Raises:
             UnsafeModelError, UnsupportedModelError, CorruptModelError: the job could only fail.
         """
-        if not isinstance(spec.model, HubModel):
+        if model is None:
             return None
         try:
-            return self.read(spec.model, token).config
+            return self.read(model, token).config
         except HubUnavailableError:
             # Pinning has refused what has to be; this much the worker learns for itself.
             return None
@@ -101,6 +104,12 @@ class HubDesk:
             yield
         finally:
             self._free.release()
+
+
+def hub_model(spec: JobSpec, catalog: Catalog) -> HubModel | None:
+    """The Hub model that `spec` names, itself or by an alias of `catalog`; None if it names another."""
+    named = catalog.models.get(spec.model.alias) if isinstance(spec.model, CatalogModel) else spec.model
+    return named if isinstance(named, HubModel) else None
 
 
 @contextmanager

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ghosted_core.catalog import Catalog, builtin_catalog
+from ghosted_core.catalog import Catalog
+from ghosted_core.registry import read_registry
+from services.artifacts.connection import PROMPT
 from services.artifacts.storage import ArtifactStore, open_store
 from services.config import Settings
 from services.db.sessions import Database, open_database
@@ -21,6 +23,8 @@ class Toolbox:
     settings: Settings
     database: Database
     store: ArtifactStore
+    # The same, for what an answer can do without.
+    prompt_store: ArtifactStore
     catalog: Catalog
     limiter: Limiter
     secrets: SecretBox
@@ -30,7 +34,12 @@ class Toolbox:
 
 @contextmanager
 def open_toolbox(settings: Settings) -> Iterator[Toolbox]:
-    """The tools of `settings`; nothing connects before it is used, and all is closed afterwards."""
+    """The tools of `settings`; nothing connects before it is used, and all is closed afterwards.
+
+    Raises:
+        InvalidCatalogError: the operator's aliases cannot be used.
+    """
+    catalog = read_registry(settings.catalog).catalog()
     database = open_database(settings.database_url.get_secret_value())
     tracing = open_tracing(settings.otlp_endpoint, "ghosted-api")
     try:
@@ -38,7 +47,8 @@ def open_toolbox(settings: Settings) -> Iterator[Toolbox]:
             settings,
             database,
             open_store(settings),
-            builtin_catalog(),
+            open_store(settings, PROMPT),
+            catalog,
             Limiter(settings),
             SecretBox.of(settings.secret_key),
             HubDesk(enabled=settings.resolve_models),

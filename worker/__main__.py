@@ -7,6 +7,8 @@ import subprocess
 import sys
 from types import FrameType
 
+from ghosted_core.errors import InvalidCatalogError
+from ghosted_core.registry import read_registry
 from services.leash import leashed
 from services.logs import configure_logging
 from services.readiness import hide
@@ -31,6 +33,11 @@ def main(consumer_module: str = "worker.consumer") -> int:
     close_to_others()
     settings = load_worker_settings()
     configure_logging(settings.log_level)
+    try:
+        # Before anything is started; the consumer reads it for its jobs.
+        read_registry(settings.catalog)
+    except InvalidCatalogError as error:
+        sys.exit(f"{error.message} {error.hint}")
     this = new_worker(settings, os.environ)
     consumer = _start_consumer(consumer_module, this)
 

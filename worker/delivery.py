@@ -22,6 +22,7 @@ READ_BYTES = 1 << 20
 SUMMARY_KEYS = (
     "source",
     "plan",
+    "finetune",
     "metrics",
     "gate",
     "generations",

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 class StageKeeper:
     """Fetches and takes entries through `folder`, of `limit_bytes` in all each way.
 
+    A later form of an entry takes the place of the one before.
     `check` raises if the attempt is to stop: nothing is moved after that.
     """
 
@@ -30,6 +31,8 @@ class StageKeeper:
         self._entries = entries
         self._folder = folder
         self._may_fetch = self._may_take = limit_bytes
+        # An entry that is taken again takes the place of the one before.
+        self._taken: dict[str, int] = {}
         self._check = check
 
     def fetch(self, key: str) -> bool:
@@ -55,10 +58,12 @@ class StageKeeper:
         try:
             with _plain_file(self._folder / key) as file:
                 size = os.fstat(file).st_size
-                if size > self._may_take:
+                more = size - self._taken.get(key, 0)
+                if more > self._may_take:
                     logger.warning("stage entry %s of %d bytes is too large and not kept", key, size)
                     return
-                self._may_take -= size
+                self._may_take -= more
+                self._taken[key] = size
                 # By its descriptor: another file may have that name by now.
                 self._entries.send(Path(f"/proc/self/fd/{file}"), key, self._on_bytes)
         except (StorageUnavailableError, OSError) as error:

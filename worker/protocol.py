@@ -31,6 +31,7 @@ from ghosted_core.recorder import (
     StageProgressed,
     StageStarted,
 )
+from ghosted_core.registry import NOTHING, Registry
 from ghosted_core.spec import JobSpec
 from worker.errors import RunnerCrashedError
 
@@ -61,6 +62,8 @@ class RunRequest(Message):
     cache: Path
     device: str
     stages: Path
+    # The operator's aliases.
+    registry: Registry = NOTHING
     # The items of benchmark tasks.
     task_data: Path | None = None
     # The user's own texts, by the ids of their uploads, as files in the job's folder.

@@ -3,7 +3,6 @@
 import sys
 from dataclasses import replace
 
-from ghosted_core.catalog import builtin_catalog
 from ghosted_core.recorder import Event, Recorder, Stage, StageFinished
 from worker.confinement import leave_network
 from worker.protocol import ExitCode, RunRequest
@@ -25,7 +24,7 @@ def run(request: RunRequest, speaker: Speaker) -> None:
         out=request.out,
         cache=request.cache,
         device=pick_device(request.device),
-        catalog=replace(builtin_catalog(), uploads=request.uploads),
+        catalog=replace(request.registry.catalog(), uploads=request.uploads),
         hub_token=None if request.hub_token is None else request.hub_token.get_secret_value(),
         stages=AskingStageCache(request.stages, speaker),
         task_data=request.task_data,

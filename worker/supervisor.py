@@ -12,6 +12,7 @@ from pydantic import SecretStr, ValidationError
 from structlog.contextvars import bound_contextvars
 
 from ghosted_core.errors import CheckpointError, GhostedError, InvalidSpecError, QualityGateError
+from ghosted_core.registry import NOTHING, Registry
 from ghosted_core.spec import JobSpec
 from services.artifacts.connection import HASTY
 from services.artifacts.manifest import Manifest, attempt_prefix
@@ -65,6 +66,8 @@ class Tools:
     worker: str = field(default_factory=worker_name)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     tracing: Tracing = field(default_factory=NoTracing)
+    # The operator's aliases.
+    registry: Registry = NOTHING
 
 
 class AttemptFailedError(Exception):
@@ -197,6 +200,7 @@ class Attempt:
             spec=spec,
             out=self.scratch.checkpoint,
             cache=settings.cache,
+            registry=self.tools.registry,
             device=settings.device,
             stages=self.scratch.stages,
             task_data=settings.task_data,

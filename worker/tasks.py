@@ -7,7 +7,7 @@ from uuid import UUID
 
 from celery import Celery
 
-from ghosted_core.catalog import builtin_catalog
+from ghosted_core.registry import read_registry
 from services.artifacts.storage import open_store
 from services.db.sessions import Database, open_database
 from services.jobs.rows import RUN_JOB
@@ -24,7 +24,12 @@ logger = logging.getLogger(__name__)
 
 
 def register(app: Celery, settings: WorkerSettings, this: ThisWorker, shutdown: threading.Event) -> None:
-    """`app` knows the task `run_job`; nothing connects before it runs."""
+    """`app` knows the task `run_job`; nothing connects before it runs.
+
+    Raises:
+        InvalidCatalogError: the operator's aliases cannot be used.
+    """
+    registry = read_registry(settings.catalog)
     own = settings.model_copy(update={"device": this.place.device})
 
     def run_job(job_id: str) -> None:
@@ -41,6 +46,7 @@ def register(app: Celery, settings: WorkerSettings, this: ThisWorker, shutdown: 
                 worker=this.name,
                 environment=this.place.environment(os.environ),
                 tracing=tracing,
+                registry=registry,
             )
             _take(tools, this.place, UUID(job_id))
         finally:
@@ -62,7 +68,7 @@ def _take(tools: Tools, place: Place, job_id: UUID) -> None:
             logger.warning("job %s is not taken: %s", job_id, found.declined)
             return
         if found.spec is not None:
-            caching.mark_used(tools.settings.cache, found.spec, builtin_catalog())
+            caching.mark_used(tools.settings.cache, found.spec, tools.registry.catalog())
         supervise(tools, job_id)
 
 

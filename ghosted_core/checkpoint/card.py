@@ -4,28 +4,17 @@ import re
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from ghosted_core.checkpoint.figures import Row, artifact_variant, rows
+from ghosted_core.checkpoint.figures import Row, artifact_variant, rows, shown_variants
 from ghosted_core.checkpoint.licence import OTHER
 from ghosted_core.checkpoint.manifest import Manifest
+from ghosted_core.checkpoint.snippets import as_markdown, sees_images, snippets
 
-NAMES = {"dense": "unpruned", "pruned": "pruned, not repaired", "repaired": "repaired"}
-_LOAD_PATCHED = """```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-# The operators at the cuts live in modeling_ghosted.py of this folder, hence trust_remote_code.
-model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-```
-
-With Ghosted installed no code of this folder runs: `ghosted_core.load_patched(folder)`."""
-
-_LOAD_STOCK = """```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained(folder)
-tokenizer = AutoTokenizer.from_pretrained(folder)
-```"""
-
+NAMES = {
+    "dense": "unpruned",
+    "pruned": "pruned, not repaired",
+    "repaired": "repaired",
+    "finetuned": "repaired and trained",
+}
 _IMAGES = (
     "The vision tower and its projector are the source's, unchanged: images still work, and "
     "`AutoModelForImageTextToText` loads it too. Layers were chosen, repaired and measured on text only. "
@@ -98,7 +87,7 @@ def _identifier(row: Row) -> str:
 
 
 def _sees_images(manifest: Manifest) -> bool:
-    return manifest.source.architecture.endswith("ForConditionalGeneration")
+    return sees_images(manifest.source.architecture)
 
 
 def _what(manifest: Manifest) -> str:
@@ -108,6 +97,7 @@ def _what(manifest: Manifest) -> str:
         f"# {_title(manifest)}\n\n"
         f"Removed layers: {removed} (counted from 0; strategy `{manifest.spec.strategy.name}`). "
         f"{_repair(manifest)} "
+        f"{_training(manifest)}"
         f"Parameters: {source.parameters:,} before, {manifest.parameters:,} after. "
         f"Source commit: {source.commit or 'not from the Hub'}. "
         f"{_IMAGES if _sees_images(manifest) else ''}"
@@ -126,14 +116,33 @@ def _repair(manifest: Manifest) -> str:
     return f"{named}, folded into the weights: the model is of the stock class and needs no code."
 
 
+def _training(manifest: Manifest) -> str:
+    """What was trained after the repair, on how much text; ends with a space where anything was."""
+    found = manifest.finetune
+    if found is None:
+        return ""
+    named = {"operator": "the operators", "down_proj": "the last projection of the layer before each cut"}
+    what = " and ".join(named[part] for part in found["trainable"].split("+"))
+    return (
+        f"Then {what} ({found['parameters']:,} parameters) trained towards the unpruned model for "
+        f"{found['steps']} steps, {found['tokens_seen']:,} tokens of {found['tokens']:,} different ones, "
+        f"in {found['seconds']:.0f} seconds; everything else stayed frozen. KL to it on held-out text: "
+        f"{found['held_out_kl_before']:.3f} before, {found['held_out_kl']:.3f} after "
+        f"(step {found['best_step']}). "
+    )
+
+
 def _cost(manifest: Manifest) -> str:
     found = rows(manifest)
     if not found:
         return "## What it costs\n\nNot evaluated."
-    lines = [f"| {_cell(row)} | {' | '.join(_value(row, name) for name in NAMES)} |" for row in found]
-    heading = f"| metric | {' | '.join(NAMES.values())} |"
+    variants = shown_variants(manifest)
+    lines = [f"| {_cell(row)} | {' | '.join(_value(row, name) for name in variants)} |" for row in found]
+    heading = f"| metric | {' | '.join(NAMES[name] for name in variants)} |"
     explained = "Standard errors after +-. On what and how each was measured: `report.html`, `report.json`."
-    return "\n".join(["## What it costs", "", heading, "|---|---|---|---|", *lines, "", explained])
+    return "\n".join(
+        ["## What it costs", "", heading, "|---" * (len(variants) + 1) + "|", *lines, "", explained]
+    )
 
 
 def _cell(row: Row) -> str:
@@ -160,4 +169,5 @@ def _gate(manifest: Manifest) -> str:
 
 
 def _how_to_load(manifest: Manifest) -> str:
-    return "## Loading\n\n" + (_LOAD_PATCHED if manifest.operators else _LOAD_STOCK)
+    found = snippets(operators=bool(manifest.operators), images=_sees_images(manifest))
+    return "## Loading\n\n" + as_markdown(found)

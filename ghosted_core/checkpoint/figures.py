@@ -6,7 +6,7 @@ from typing import Any
 
 from ghosted_core.checkpoint.manifest import Manifest
 
-VARIANTS = ("dense", "pruned", "repaired")
+VARIANTS = ("dense", "pruned", "repaired", "finetuned")
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,13 @@ def _details(manifest: Manifest, metric: str, variants: Iterable[str]) -> dict[s
     return {variant: manifest.details.get(f"{metric}_{variant}", {}) for variant in variants}
 
 
+def shown_variants(manifest: Manifest) -> tuple[str, ...]:
+    """The variants that tables of this checkpoint have columns for."""
+    return VARIANTS if manifest.finetune is not None else VARIANTS[:-1]
+
+
 def artifact_variant(manifest: Manifest) -> str:
     """Which of the variants the checkpoint is."""
+    if manifest.finetune is not None:
+        return "finetuned"
     return "repaired" if manifest.fits else "pruned"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import nn
 
 from ghosted_core.errors import CheckpointError
@@ -69,7 +69,8 @@ class Manifest(Record):
 
     `spec` is the public form of the job's spec, `spec_digest` the digest of the spec itself. `layer_kinds`
     says of each layer what it was in the source; see `model.kinds`. `details` says of metrics on what they
-    were measured and how exactly; `gate` how the result was judged.
+    were measured and how exactly; `gate` how the result was judged. `finetune` says what was trained after
+    the repair, on how much text and with what effect; it is left out where nothing was.
     """
 
     format: Literal[1] = 1
@@ -83,6 +84,7 @@ class Manifest(Record):
     calibration: dict[str, Any] | None
     evaluation: dict[str, Any] | None
     corpora: dict[str, dict[str, Any]] = {}
+    finetune: dict[str, Any] | None = Field(default=None, exclude_if=lambda found: found is None)
     metrics: dict[str, float | None]
     details: dict[str, dict[str, Any]] = {}
     gate: dict[str, Any] | None = None

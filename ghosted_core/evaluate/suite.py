@@ -182,12 +182,14 @@ def _note_damage(found: Mapping[str, Found], notes: _Notes) -> None:
     nll = {name: one.perplexity.nll for name, one in found.items()}
     if {"dense", "pruned", "repaired"} <= nll.keys():
         notes.derived["damage_ratio"] = damage_ratio(nll)
+    if {"dense", "pruned", "finetuned"} <= nll.keys():
+        notes.derived["damage_ratio_finetuned"] = damage_ratio(nll, "finetuned")
 
 
-def damage_ratio(nll: Mapping[str, float]) -> float:
-    """ln(ppl repaired / ppl dense) over ln(ppl pruned / ppl dense): 0 heals all, 1 nothing."""
+def damage_ratio(nll: Mapping[str, float], variant: str = "repaired") -> float:
+    """ln(ppl of the variant / ppl dense) over ln(ppl pruned / ppl dense): 0 heals all, 1 nothing."""
     damage = nll["pruned"] - nll["dense"]
-    return (nll["repaired"] - nll["dense"]) / damage if damage else math.nan
+    return (nll[variant] - nll["dense"]) / damage if damage else math.nan
 
 
 def _note_likeness(name: str, found: Likeness, windows: Windows, notes: _Notes) -> None:

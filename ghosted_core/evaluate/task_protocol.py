@@ -22,7 +22,8 @@ class Subject(Message):
     """The models to run: `source` is loaded, as a checkpoint of ours or as the dense model of a job.
 
     Of a job, the other variants are made of it as the job made them: `removed` of `layer_count` layers
-    go, and the tensors in `repair` (a safetensors file, see `repair_tensors`) take their places.
+    go, and the tensors in `repair` (a safetensors file, see `repair_tensors`) take their places; those in
+    `trained` in the variant that was finetuned.
     """
 
     source: ModelSource
@@ -33,6 +34,7 @@ class Subject(Message):
     layer_count: int = 0
     removed: tuple[int, ...] = ()
     repair: Path | None = None
+    trained: Path | None = None
 
 
 class TaskRequest(Message):

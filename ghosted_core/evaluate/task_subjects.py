@@ -42,9 +42,10 @@ def _variant(name: str, dense: PreTrainedModel, subject: Subject) -> PreTrainedM
     if name == "dense":
         return dense
     plan = PruningPlan.from_removed(subject.removed, layer_count=subject.layer_count)
-    if name == "pruned" or subject.repair is None:
+    repair = subject.trained if name == "finetuned" else subject.repair
+    if name == "pruned" or repair is None:
         return pruned_model(dense, plan)
-    corrections, replaced = read_repair(subject.repair)
+    corrections, replaced = read_repair(repair)
     return repaired_model(dense, plan, corrections, replaced)
 
 

@@ -23,12 +23,16 @@ from ghosted_core.spec.evaluation import (
     PerplexityCorpus,
     metric_key,
 )
+from ghosted_core.spec.finetuning import (
+    Finetune,
+)
 from ghosted_core.spec.job import (
     DEFAULT_TEXT,
     Calibration,
     JobSpec,
 )
 from ghosted_core.spec.recoveries import (
+    OPERATORS,
     RECOVERIES,
     Ghosted,
     LinearPatchDiag,
@@ -77,6 +81,7 @@ __all__ = [
     "HUB_ID",
     "LATENCY_METRICS",
     "NAMED_CORPORA",
+    "OPERATORS",
     "RECOVERIES",
     "REVISION",
     "STRATEGIES",
@@ -89,6 +94,7 @@ __all__ = [
     "CatalogText",
     "Evaluation",
     "Explicit",
+    "Finetune",
     "Frozen",
     "Ghosted",
     "HarnessTask",

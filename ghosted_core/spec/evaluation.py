@@ -48,9 +48,6 @@ class PerplexityCorpus(Frozen):
     def _has_text(self) -> "PerplexityCorpus":
         if self.dataset is None and self.name not in _CATALOG:
             raise ValueError(f"corpus '{self.name}' needs a 'dataset': the file that holds it")
-        # Whose upload it is would have to be asked at every place where a spec names a text.
-        if self.dataset is not None and self.dataset.kind == "upload":
-            raise ValueError("an upload can be the evaluation's 'dataset', not that of a corpus")
         return self
 
     @property

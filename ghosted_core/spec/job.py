@@ -11,7 +11,8 @@ from pydantic import Field, field_serializer, model_validator
 from ghosted_core.spec.amounts import LayerAmount, resolve_amount
 from ghosted_core.spec.base import Frozen, Integer
 from ghosted_core.spec.evaluation import Evaluation
-from ghosted_core.spec.recoveries import Ghosted, Recovery
+from ghosted_core.spec.finetuning import FinetuneChoice
+from ghosted_core.spec.recoveries import OPERATORS, Ghosted, Recovery
 from ghosted_core.spec.references import CatalogText, ModelReference, TextReference
 from ghosted_core.spec.strategies import Explicit, Strategy, Streamline
 
@@ -41,6 +42,8 @@ class JobSpec(Frozen):
     )
     recovery: Recovery = Field(default=Ghosted())
     calibration: Calibration = Calibration()
+    # Left out where nothing trains: such a spec reads and digests as it did before there was training.
+    finetune: FinetuneChoice = Field(default=None, exclude_if=lambda finetune: finetune is None)
     evaluation: Evaluation | None = Evaluation()
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
 
@@ -70,6 +73,25 @@ class JobSpec(Frozen):
             raise ValueError("'recovery.ridge: auto' needs 'calibration.held_out_sequences' of at least 1")
         return self
 
+    @model_validator(mode="after")
+    def _there_is_something_to_train(self) -> "JobSpec":
+        finetune, recovery = self.finetune, self.recovery.name
+        if finetune is not None and finetune.trains_operators and recovery not in OPERATORS:
+            raise ValueError(
+                f"'finetune.trainable: {finetune.trainable}' trains operators, and 'recovery: {recovery}' "
+                f"makes none; use 'down_proj', or one of {', '.join(sorted(OPERATORS))}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _no_corpus_is_trained_on(self) -> "JobSpec":
+        if self.finetune is None or self.evaluation is None:
+            return self
+        for corpus in self.evaluation.corpora:
+            if corpus.text == self.finetune_text:
+                raise ValueError(f"'finetune' would train on the text of the corpus '{corpus.name}'")
+        return self
+
     def removal_count(self, layer_count: int) -> int:
         """How many layers of a model of `layer_count` layers go."""
         if isinstance(self.strategy, Explicit):
@@ -82,10 +104,18 @@ class JobSpec(Frozen):
         """Tokens in the longest window that the model has to read."""
         evaluation = self.evaluation
         lengths = [self.calibration.sequence_length]
+        if self.finetune is not None:
+            lengths.append(self.finetune.sequence_length or 0)
         if evaluation is not None:
             lengths += [evaluation.sequence_length or 0]
             lengths += [corpus.sequence_length or 0 for corpus in evaluation.corpora]
         return max(lengths)
+
+    @property
+    def finetune_text(self) -> TextReference:
+        """The text to train on: the calibration's where no other is named."""
+        own = None if self.finetune is None else self.finetune.dataset
+        return self.calibration.dataset if own is None else own
 
     def public(self) -> "JobSpec":
         """The spec as it may travel inside an artifact: of local paths only the names are left."""
@@ -105,8 +135,8 @@ class JobSpec(Frozen):
 
 
 def _own_texts(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The texts that the evaluation names for itself."""
+    """The texts that evaluation and training name for themselves."""
     evaluation = fields["evaluation"] or {"corpora": ()}
-    for holder in (evaluation, *evaluation["corpora"]):
+    for holder in (evaluation, *evaluation["corpora"], fields.get("finetune", {})):
         if holder.get("dataset") is not None:
             yield holder["dataset"]

@@ -126,6 +126,8 @@ class Ghosted(Frozen):
 AnyRecovery = (
     NoRecovery | PruneAndComp | LinearPatchDiag | LinearPatchRotate | ReplaceMe | ReplaceMeCosine | Ghosted
 )
+# Those that leave a matrix at the cut; all others are folded into the weights, or there is none.
+OPERATORS = frozenset({"ghosted", "linear_patch_diag", "linear_patch_rotate"})
 # Names that stand for a choice with its defaults.
 RecoveryName = Literal[
     "none",

@@ -70,6 +70,12 @@ def _losses(
         keeping.say(TAKEN if not memory.measured else _partly(memory.recalled, memory.measured))
 
 
+def known_losses(findings: Findings) -> Mapping[tuple[int, ...], float]:
+    """The losses that a run has measured or taken over, by the layers left out."""
+    measured = findings.seen_losses()
+    return measured.known if isinstance(measured, _Losses) else {}
+
+
 def _partly(recalled_count: int, measured: int) -> str:
     total = recalled_count + measured
     return f"{recalled_count} of {total} losses behind the scores were taken from an earlier run."

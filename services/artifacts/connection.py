@@ -31,6 +31,8 @@ class Patience:
 
 # While somebody waits.
 HASTY = Patience(connect_seconds=1, answer_seconds=3, tries=2)
+# For what an answer can do without.
+PROMPT = Patience(connect_seconds=0.2, answer_seconds=0.2, tries=1)
 # For what will be done again anyway.
 UNHURRIED = Patience(connect_seconds=2, answer_seconds=10, tries=1)
 

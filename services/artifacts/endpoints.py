@@ -1,13 +1,15 @@
 """/v1/jobs/{id}/artifact: the manifest, with a link a file."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from ghosted_core.checkpoint.snippets import FOLDER, OPERATOR_CODE, sees_images, snippets
 from services.artifacts.manifest import Manifest, ManifestFile
 from services.db.models import Artifact, Job
 from services.dependencies import CurrentViewer, ReadSession, Tools
@@ -30,6 +32,18 @@ class FileRead(BaseModel):
     url: str
 
 
+class SnippetRead(BaseModel):
+    """A text that runs as it stands beside a folder that the artifact was pulled into."""
+
+    model_config = ConfigDict(frozen=True)
+
+    purpose: Literal["generate", "load", "serve", "ask"]
+    title: str
+    language: Literal["python", "shell"]
+    requires: list[str] = Field(description="What has to be installed, as pip names it.")
+    code: str
+
+
 class ArtifactRead(BaseModel):
     """The result of a job."""
 
@@ -47,6 +61,8 @@ class ArtifactRead(BaseModel):
     links_expire_at: datetime = Field(description="Until when the links work; ask again for fresh ones.")
     summary: dict[str, Any] = Field(description="What the job made.")
     files: list[FileRead]
+    folder: str = Field(description="How the snippets call the folder that the files are pulled into.")
+    snippets: list[SnippetRead] = Field(description="How to load and serve it; each of them is tested.")
 
 
 @router.get("/{job_id}/artifact")
@@ -85,7 +101,19 @@ def _show(job: Job, artifact: Artifact, tools: Toolbox, now: datetime) -> Artifa
         links_expire_at=now + timedelta(seconds=tools.settings.link_seconds),
         summary=manifest.summary,
         files=[_show_file(artifact.prefix, file, tools) for file in manifest.files],
+        folder=FOLDER,
+        snippets=_snippets(manifest),
     )
+
+
+def _snippets(manifest: Manifest) -> list[SnippetRead]:
+    source = manifest.summary.get("source")
+    architecture = source.get("architecture") if isinstance(source, dict) else None
+    fitting = snippets(
+        operators=any(file.path == OPERATOR_CODE for file in manifest.files),
+        images=sees_images(str(architecture)),
+    )
+    return [SnippetRead.model_validate(asdict(one)) for one in fitting]
 
 
 def _show_file(prefix: str, file: ManifestFile, tools: Toolbox) -> FileRead:

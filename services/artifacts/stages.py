@@ -17,6 +17,7 @@ from services.artifacts.connection import HASTY
 from services.artifacts.storage import ArtifactStore, open_store
 from services.artifacts.transfers import Carrier, OnBytes
 from services.config import StoreSettings
+from services.errors import StorageUnavailableError
 
 ROOT = "stages/"
 SHARED = "shared"
@@ -33,8 +34,8 @@ def stages_prefix(spec: JobSpec, owner_id: UUID | None, *, private: bool = False
     Shared by all owners where model and text are what anyone can name and fetch. `private` says that
     they are not for a reason that the spec does not show, such as a token of the owner's.
     """
-    public = isinstance(spec.model, CatalogModel | HubModel) and isinstance(
-        spec.calibration.dataset, CatalogText
+    public = isinstance(spec.model, CatalogModel | HubModel) and all(
+        isinstance(text, CatalogText) for text in (spec.calibration.dataset, spec.finetune_text)
     )
     owner = UNOWNED if owner_id is None else str(owner_id)
     scope = SHARED if public and not private else owner
@@ -93,6 +94,19 @@ class StageStore:
 def open_stages(settings: StoreSettings, prefix: str) -> StageStore:
     """The entries below `prefix`, through a client that gives up soon: work can go on without them."""
     return StageStore(Carrier(open_store(settings, HASTY), PART_BYTES, patience_seconds=0), prefix)
+
+
+def read_small(store: ArtifactStore, prefix: str, key: str, max_bytes: int) -> bytes | None:
+    """The entry under `key` below `prefix`; None if it is not there, or longer, or the store is slow."""
+    content = b""
+    try:
+        for piece in store.read(f"{prefix}{key}/{ENTRY}"):
+            content += piece
+            if len(content) > max_bytes:
+                return None
+    except StorageUnavailableError:
+        return None
+    return content
 
 
 def sweep_stages(store: ArtifactStore, older_than_seconds: float) -> int:

@@ -19,6 +19,7 @@ from services.jobs.schemas import JobRead
 from services.jobs.showing import show_one
 from services.jobs.submissions import JobEdits, JobSubmission, edited
 from services.jobs.viewer import Viewer
+from services.pinning import hub_model
 from services.toolbox import Toolbox
 from services.uploads.references import pinned_uploads
 from services.workers.needs import needs_of
@@ -77,7 +78,7 @@ class Desk:
     def _settled(self, new: NewJob) -> NewJob:
         """`new` at the commit of its model, and with its needs."""
         spec = self.tools.hub.pinned(new.spec, self.hub_token)
-        config = self.tools.hub.configuration(spec, self.hub_token)
+        config = self.tools.hub.configuration(hub_model(spec, self.tools.catalog), self.hub_token)
         foreseen = None if config is None else foresee(spec, config)
         needs = new.needs if foreseen is None else needs_of(spec, foreseen.sizes)
         return replace(new, spec=spec, needs=needs)

@@ -1,10 +1,11 @@
 """What a job would do and need, from the spec and the model's raw config.json alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ghosted_core.candidates import Candidates, candidates
+from ghosted_core.choices import Choices
 from ghosted_core.duration import Duration, duration
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.estimate import Estimate, estimate
@@ -27,6 +28,8 @@ class Foreseen:
     plan: PruningPlan
     estimate: Estimate
     duration: Duration
+    # Whether the layers to remove are what an earlier job found.
+    from_earlier: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,20 @@ def foresee(spec: JobSpec, config: Mapping[str, Any]) -> Foreseen | None:
     expected = estimate(spec, sizes, plan)
     time = duration(spec, sizes, layers, expected, len(plan.boundaries))
     return Foreseen(sizes, count, layers, plan, expected, time)
+
+
+def with_earlier_choice(spec: JobSpec, found: Foreseen, earlier: Choices | None) -> Foreseen:
+    """`found` with the layers that the strategy removes, if they were not certain and `earlier` tells."""
+    if earlier is None or found.layers.removed is not None:
+        return found
+    removed = earlier.of(spec.strategy, found.count, found.sizes.layer_count)
+    if removed is None:
+        return found
+    layers = replace(found.layers, removed=removed)
+    plan = PruningPlan.from_removed(removed, layer_count=found.sizes.layer_count)
+    expected = estimate(spec, found.sizes, plan)
+    time = duration(spec, found.sizes, layers, expected, len(plan.boundaries))
+    return replace(found, layers=layers, plan=plan, estimate=expected, duration=time, from_earlier=True)
 
 
 def _check_fit(spec: JobSpec, sizes: ConfigSizes, count: int) -> None:

@@ -24,7 +24,7 @@ from services.jobs.values import storable
 from services.jobs.viewer import Viewer
 from services.sealing import SecretBox
 from services.toolbox import Toolbox
-from services.workers.needs import catalog_needs
+from services.workers.needs import UNKNOWN, catalog_needs, needs_of
 
 
 def submit(session: WriteSession, new: NewJob) -> Job:
@@ -63,13 +63,13 @@ def checked(
     """
     spec = submission.to_spec()
     check_spec(spec, tools.catalog)
+    needs = catalog_needs(spec)
     if isinstance(spec.model, CatalogModel):
         # What does not fit a model that is known here need not wait for a worker to say so.
-        foresee(spec, tools.catalog.configs.get(spec.model.alias, {}))
+        found = foresee(spec, tools.catalog.configs.get(spec.model.alias, {}))
+        needs = needs if found is None or needs != UNKNOWN else needs_of(spec, found.sizes)
     deadline = deadline_seconds(submission.deadline_seconds, tools.settings)
-    return NewJob(
-        spec, deadline, viewer.owner_id, submission.labels, retry_of=retry_of, needs=catalog_needs(spec)
-    )
+    return NewJob(spec, deadline, viewer.owner_id, submission.labels, retry_of=retry_of, needs=needs)
 
 
 def check_spec(spec: JobSpec, catalog: Catalog) -> None:
@@ -106,6 +106,8 @@ def _references(spec: JobSpec) -> Iterator[tuple[str, Any]]:
     if spec.evaluation is not None:
         for where, text in spec.evaluation.texts:
             yield f"evaluation.{where}", text
+    if spec.finetune is not None and spec.finetune.dataset is not None:
+        yield "finetune.dataset", spec.finetune.dataset
 
 
 def _check_reference(field: str, reference: Any, catalog: Catalog) -> None:

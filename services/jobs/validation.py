@@ -7,14 +7,18 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import Field, SecretStr
 
+from ghosted_core.choices import MAX_BYTES, Choices, choices_key
 from ghosted_core.errors import HubUnavailableError
-from ghosted_core.spec import CatalogModel, HubModel, JobSpec
+from ghosted_core.spec import CatalogModel, JobSpec
+from services.artifacts.stages import read_small, stages_prefix
 from services.dependencies import CurrentViewer, HubToken, Tools
 from services.hub import HubConfig
 from services.jobs import service
-from services.jobs.foresight import Foreseen, Warned, foresee, warnings_of
+from services.jobs.foresight import Foreseen, Warned, foresee, warnings_of, with_earlier_choice
 from services.jobs.schemas import Shown
 from services.jobs.submissions import JobSubmission
+from services.jobs.viewer import Viewer
+from services.pinning import hub_model
 from services.toolbox import Toolbox
 from services.uploads.references import pinned_uploads
 
@@ -23,6 +27,8 @@ from services.uploads.references import pinned_uploads
 WITHIN_SECONDS = 1.9
 LIST_SECONDS = 0.6
 LEAST_SECONDS = 0.1
+# After so long, what was chosen before is not looked up any more.
+ENOUGH_SECONDS = 1.4
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
 
@@ -101,8 +107,9 @@ class ValidationRead(Shown):
 
     `model`, `layers_removed`, `candidates` and `estimate` are null where the model's configuration is
     not at hand; a warning then says why. `removed` and `kept` are null where the strategy has to look
-    at the model first; then `candidates` says what it chooses among, and the estimate is for as many
-    separate cuts as there can be.
+    at the model first, and no job that is still remembered did; then `candidates` says what it chooses
+    among, and the estimate is for as many separate cuts as there can be. With `from_earlier` they are
+    what an earlier job found on the same model and text.
     """
 
     spec: dict[str, Any]
@@ -112,6 +119,7 @@ class ValidationRead(Shown):
     layers_removed: int | None
     removed: list[int] | None
     kept: list[int] | None
+    from_earlier: bool
     candidates: LayerChoice | None
     estimate: NeedsRead | None
     warnings: list[WarningRead]
@@ -126,6 +134,7 @@ def validate_job(
     Where the Hub does not answer, a warning `hub_unavailable` says so: what can be said without it
     is said, while submitting at that moment would be answered 503.
     """
+    began = time.monotonic()
     new = service.checked(submission, viewer, tools)
     # Closed again before the Hub is asked.
     with tools.database.read() as session:
@@ -137,8 +146,20 @@ def validate_job(
         detail = f"sizes of model type '{known.config.get('model_type')}' are not counted here"
         warned.append(Warned("sizes_unknown", detail, "model"))
     if found is not None:
+        if time.monotonic() - began < ENOUGH_SECONDS:
+            found = with_earlier_choice(spec, found, _earlier(spec, viewer, tools, hub_token))
         warned += warnings_of(spec, found)
     return _show(spec, new.deadline_seconds, found, known, warned)
+
+
+def _earlier(spec: JobSpec, viewer: Viewer, tools: Toolbox, token: SecretStr | None) -> Choices | None:
+    """What criteria chose in an earlier job on the same model and text, of whoever's this user may know."""
+    key = choices_key(spec, tools.catalog)
+    if key is None:
+        return None
+    prefix = stages_prefix(spec, viewer.owner_id, private=token is not None)
+    content = read_small(tools.prompt_store, prefix, key, MAX_BYTES)
+    return None if content is None else Choices.from_bytes(content)
 
 
 def _looked_up(
@@ -148,14 +169,15 @@ def _looked_up(
 
     The configuration is None, with a warning why, where it cannot be had now.
     """
-    if isinstance(spec.model, CatalogModel):
+    if isinstance(spec.model, CatalogModel) and hub_model(spec, tools.catalog) is None:
         return spec, _of_catalog(spec.model, tools, warned)
     began = time.monotonic()
     try:
         spec = tools.hub.pinned(spec, token, timeout_seconds=LIST_SECONDS)
-        if isinstance(spec.model, HubModel):
+        named = hub_model(spec, tools.catalog)
+        if named is not None:
             left = max(WITHIN_SECONDS - (time.monotonic() - began), LEAST_SECONDS)
-            return spec, tools.hub.read(spec.model, token, patience_seconds=left / 1.5)
+            return spec, tools.hub.read(named, token, patience_seconds=left / 1.5)
     except HubUnavailableError as error:
         warned.append(Warned(error.code, f"{error.message} Nothing is known of the model.", "model"))
     return spec, None
@@ -181,6 +203,7 @@ def _show(
         layers_removed=None if found is None else found.count,
         removed=list(found.plan.removed) if found is not None and certain else None,
         kept=list(found.plan.kept) if found is not None and certain else None,
+        from_earlier=found is not None and found.from_earlier,
         candidates=None
         if found is None
         else LayerChoice(kind=found.layers.kind, choices=list(found.layers.choices)),

@@ -1,10 +1,10 @@
 """/v1/uploads: a text of one's own, sent to the object store, then checked."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Self
+from typing import Annotated, Self
 from uuid import UUID
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.db.models import Upload
@@ -58,6 +58,16 @@ class UploadRead(BaseModel):
         )
 
 
+class UploadPage(BaseModel):
+    """Some uploads, newest first. `next_after` leads to the next page."""
+
+    model_config = ConfigDict(frozen=True)
+
+    items: list[UploadRead]
+    has_more: bool
+    next_after: UUID | None
+
+
 class UploadBegun(UploadRead):
     """A new upload, and where its bytes go."""
 
@@ -76,6 +86,23 @@ def begin_upload(
     # The link is as good as a key for what it names: no cache may keep it.
     response.headers["Cache-Control"] = "no-store"
     return _begun(upload, tools)
+
+
+@router.get("")
+def list_uploads(
+    session: ReadSession,
+    viewer: CurrentViewer,
+    limit: Annotated[int, Query(ge=1, le=100, description="The most items to answer with.")] = 20,
+    after: Annotated[UUID | None, Query(description="The `next_after` of the page before.")] = None,
+) -> UploadPage:
+    """Your uploads that are still kept, newest first."""
+    found = repository.list_newest(session, viewer.owner_id, limit=limit + 1, after=after)
+    shown, more = found[:limit], len(found) > limit
+    return UploadPage(
+        items=[UploadRead.of(upload) for upload in shown],
+        has_more=more,
+        next_after=shown[-1].id if more else None,
+    )
 
 
 # The converter keeps GET /v1/uploads/ID:complete from being taken for an upload of that id.

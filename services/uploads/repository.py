@@ -18,6 +18,8 @@ LOCK_SEED = 0x75706C6F  # "uplo"
 RETRY_AFTER_SECONDS = 3600
 # The longest that a link to send bytes works, and the longest that sending them may take after that.
 LINK_LASTS = timedelta(hours=2)
+# Of a job's spec, those that name a text of their own.
+PARTS = ("calibration", "evaluation", "finetune")
 
 
 def add(
@@ -73,6 +75,19 @@ def get(
     return upload
 
 
+def list_newest(
+    session: ReadSession, owner_id: UUID | None, *, limit: int, after: UUID | None
+) -> Sequence[Upload]:
+    """At most `limit` uploads that this key finds, newest first, from below the upload `after` on.
+
+    Ids grow with time. `after` need not exist any more: it is a place, not an upload.
+    """
+    query = select(Upload).where(_seen_by(owner_id), Upload.expires_at > func.now())
+    if after is not None:
+        query = query.where(Upload.id < after)
+    return session.scalars(query.order_by(Upload.id.desc()).limit(limit)).all()
+
+
 def complete(session: WriteSession, upload: Upload, found: CheckedText, *, lasts: timedelta) -> None:
     """Jobs may name the upload, for as long as it lasts from now."""
     upload.sha256 = found.sha256
@@ -124,5 +139,7 @@ def _seen_by(owner_id: UUID | None) -> ColumnElement[bool]:
 
 
 def _in_use(upload_id: "str | ColumnElement[str]") -> ColumnElement[bool]:
-    named = [Job.spec[part]["dataset"]["id"].astext == upload_id for part in ("calibration", "evaluation")]
+    named = [Job.spec[part]["dataset"]["id"].astext == upload_id for part in PARTS]
+    corpus = func.jsonb_build_object("dataset", func.jsonb_build_object("id", upload_id))
+    named.append(Job.spec["evaluation"]["corpora"].op("@>")(func.jsonb_build_array(corpus)))
     return select(Job.id).where(Job.state.in_(ACTIVE_STATES), or_(*named)).exists()

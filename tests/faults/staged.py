@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.faults.stage import MIB, say, wanted
 
-STAGES = ("load", "score", "calibrate", "solve", "patch", "evaluate", "save")
+STAGES = ("load", "score", "calibrate", "solve", "patch", "finetune", "evaluate", "save")
 WORDS_FILE = "words.json"
 # The codes that these words end with, and whether they say that it may pass.
 FAULTS = {

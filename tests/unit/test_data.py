@@ -150,9 +150,9 @@ def test_malformed_lines_are_named_not_quoted(tmp_path: Path, content: bytes, li
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("cut.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 1000)[:-20]),
+        ("cut.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 1000, mtime=0)[:-20]),
         ("no.jsonl.gz", b"plain"),
-        ("bad.jsonl.gz", gzip.compress(b"x" * 50)[:12] + b"\xff" * 30),
+        ("bad.jsonl.gz", gzip.compress(b"x" * 50, mtime=0)[:12] + b"\xff" * 30),
         ("no.parquet", b"PAR1 nothing"),
         ("latin.txt", b"caf\xe9"),
         ("table.csv", b"a,b"),

@@ -21,6 +21,7 @@ from services.db import migrate
 from services.db.models import Base
 from services.db.sessions import Database, open_database
 from services.embedded import Stack
+from tests.integration.services.commands import Run
 from tests.integration.services.finished import finish
 from tests.integration.services.helpers import SPEC, Server
 
@@ -163,3 +164,26 @@ def done(client: Client, database: Database, store: ArtifactStore) -> Job:
     job = client.submit(SPEC)
     finish(database, store, job.id)
     return client.get(job.id)
+
+
+@pytest.fixture
+def other(server: Server, database: Database) -> Server:
+    """The same API with another key."""
+    with database.write() as session:
+        return Server(server.url, create_key(session, "other"))
+
+
+@pytest.fixture
+def no_uploads(store: ArtifactStore) -> Iterator[None]:
+    """What is uploaded is gone after the test."""
+    yield
+    store.delete_prefix("uploads/")
+
+
+@pytest.fixture
+def run(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The command line with the service's address and key in its environment, without profiles."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("GHOSTED_URL", server.url)
+    monkeypatch.setenv("GHOSTED_API_KEY", server.key)
+    return Run()

@@ -1,6 +1,7 @@
 """A job that has ended with a result, and its files."""
 
 import hashlib
+from collections.abc import Mapping
 from uuid import UUID
 
 from services.artifacts.manifest import Manifest, ManifestFile, attempt_prefix
@@ -30,14 +31,16 @@ def finish(
     store: ArtifactStore,
     job_id: UUID,
     manifest: Manifest | None = None,
+    *,
+    files: Mapping[str, bytes] = FILES,
     failure: Failure | None = None,
 ) -> None:
-    """The job has FILES, listed as `manifest` says, and has succeeded, or failed with `failure`."""
+    """The job has `files`, listed as `manifest` says, and has succeeded, or failed with `failure`."""
     fence = claim(database, job_id).fence
     prefix = attempt_prefix(job_id, fence.attempt)
-    for path, content in FILES.items():
+    for path, content in files.items():
         store.client.put_object(Bucket=store.bucket, Key=prefix + path, Body=content)
-    told = manifest or Manifest(files=tuple(_listed(*item) for item in FILES.items()), summary={"kept": [0]})
+    told = manifest or Manifest(files=tuple(_listed(*item) for item in files.items()), summary={"kept": [0]})
     artifact = NewArtifact(prefix, told.model_dump(mode="json"), told.total_bytes, keep_days=1)
     with database.write() as session:
         if failure is None:

@@ -8,42 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from ghosted_cli.service_commands import app
 from ghosted_cli.service_progress import harmless, line_of
 from ghosted_client import Client, Event, NotFoundError
 from services.artifacts.storage import ArtifactStore
 from services.db.sessions import Database
 from services.jobs import attempts
 from services.jobs.failures import Failure
+from tests.integration.services.commands import Run
 from tests.integration.services.finished import FILES, MISSED, finish
 from tests.integration.services.helpers import SPEC, Server, claim
-
-
-@pytest.fixture
-def run(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Run":
-    """The command line with the service's address and key in its environment, without profiles."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("GHOSTED_URL", server.url)
-    monkeypatch.setenv("GHOSTED_API_KEY", server.key)
-    return Run()
-
-
-class Run:
-    """Runs a command."""
-
-    def __call__(self, *arguments: str, code: int = 0) -> str:
-        """What it printed on stdout, once it ended with `code`."""
-        result = CliRunner().invoke(app, list(arguments))
-        assert result.exit_code == code, result.output
-        return result.stdout
-
-    def errors(self, *arguments: str, code: int) -> str:
-        """What it printed on stderr, once it ended with `code`."""
-        result = CliRunner().invoke(app, list(arguments))
-        assert result.exit_code == code, result.output
-        return result.stderr
 
 
 def test_a_job_is_submitted_as_the_options_say(run: Run, client: Client) -> None:
@@ -166,15 +140,6 @@ def test_a_submission_can_be_repeated(run: Run, client: Client) -> None:
     assert len(client.list().items) == 1
 
 
-def test_a_submission_with_a_file_cannot_be_repeated(run: Run, server: Server, tmp_path: Path) -> None:
-    """Each upload is another one, so a key with a file is refused, with advice, and nothing is sent."""
-    file = tmp_path / "corpus.txt"
-    file.write_text("The fox.\n")
-    options = ("--layers", "2", "--calibration", str(file), "--idempotency-key", "mine", "--json")
-    refused = json.loads(run("submit", "owner/tiny", *options, code=10))["error"]
-    assert (refused["code"], "Leave the key out" in str(refused)) == ("invalid_spec", True)
-
-
 @pytest.mark.parametrize("option", ["--validate", "--dry-run"])
 def test_a_dry_run_submits_nothing(run: Run, client: Client, option: str) -> None:
     """It says what the service would do, in both forms, and refuses what submitting would refuse."""
@@ -183,23 +148,6 @@ def test_a_dry_run_submits_nothing(run: Run, client: Client, option: str) -> Non
     assert "would accept" in run(*options)
     run("submit", "smollm2-135m-instruct", "--layers", "900", option, code=10)
     assert client.list().items == ()
-
-
-def test_a_file_is_uploaded_to_calibrate_on(run: Run, client: Client, tmp_path: Path) -> None:
-    """The job names the upload; a dry run leaves none behind, nor does a submission that is refused."""
-    file = tmp_path / "corpus.txt"
-    file.write_text("The fox.\n\nThe dog.\n")
-    options = ("submit", "owner/tiny", "--layers", "2", "--calibration", str(file), "--json")
-    looked = json.loads(run(*options, "--validate"))["spec"]["calibration"]["dataset"]
-    assert looked["kind"] == "upload"
-    with pytest.raises(NotFoundError):
-        client.delete_upload(looked["id"])
-    job = json.loads(run(*options))
-    assert job["spec"]["calibration"]["dataset"]["kind"] == "upload"
-    refused = run(*options, "--deadline", "999999999", code=10)
-    assert json.loads(refused)["error"]["code"] == "invalid_request"
-    missing = run("submit", "owner/tiny", "--layers", "2", "--calibration", "./no.txt", "--json", code=10)
-    assert json.loads(missing)["error"]["code"] == "data_not_found"
 
 
 def test_a_hub_token_comes_from_the_environment_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """A text of one's own, from the first request to the job that names it."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -8,101 +7,32 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
-import httpx2
 import pytest
-from sqlalchemy import func, select, update
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import select
 
 from ghosted_core.errors import GhostedError
-from ghosted_core.spec import JobSpec
 from services.artifacts.storage import ArtifactStore
-from services.auth.repository import create_key
 from services.config import Settings
-from services.db.models import Job, Upload
+from services.db.models import Upload
 from services.db.sessions import Database
-from services.jobs.rows import seconds
 from services.uploads import service
-from services.uploads.references import pinned_uploads
-from services.uploads.repository import LINK_LASTS
-from services.uploads.retention import expire_uploads
+from tests.integration.services.clients import KINDS, opened
 from tests.integration.services.conftest import serve
 from tests.integration.services.helpers import Server
-from tests.integration.services.test_api import BODY, problem
+from tests.integration.services.test_api import problem
+from tests.integration.services.uploading import (
+    CONTENT,
+    begin,
+    complete,
+    expire,
+    job_on,
+    let_expire,
+    send,
+    stored,
+    uploaded,
+)
 
-CONTENT = b'{"text": "The fox."}\n{"text": "The dog."}\n'
-
-
-def begin(server: Server, content: bytes = CONTENT, kind: str = "jsonl") -> dict[str, Any]:
-    """A new upload, nothing sent yet."""
-    response = server.request("POST", "/v1/uploads", json={"format": kind, "size_bytes": len(content)})
-    assert response.status_code == 201, response.text
-    begun: dict[str, Any] = response.json()
-    assert response.headers["location"] == f"/v1/uploads/{begun['id']}"
-    return begun
-
-
-def send(begun: dict[str, Any], content: bytes = CONTENT) -> httpx2.Response:
-    """The store's answer to the bytes; no key of the API goes there."""
-    return httpx2.put(begun["url"], content=content)
-
-
-def complete(server: Server, begun: dict[str, Any]) -> httpx2.Response:
-    return server.request("POST", f"/v1/uploads/{begun['id']}:complete")
-
-
-def uploaded(server: Server, content: bytes = CONTENT, kind: str = "jsonl") -> str:
-    """The id of an upload that was completed."""
-    begun = begin(server, content, kind)
-    assert send(begun, content).status_code == 200
-    assert complete(server, begun).status_code == 200
-    return str(begun["id"])
-
-
-def job_on(upload_id: str, part: str = "calibration") -> dict[str, Any]:
-    return {**BODY, part: {"dataset": {"upload": upload_id}}}
-
-
-@pytest.fixture
-def other(server: Server, database: Database) -> Server:
-    """The same API with another key."""
-    with database.write() as session:
-        return Server(server.url, create_key(session, "other"))
-
-
-@pytest.fixture(autouse=True)
-def _no_objects(store: ArtifactStore) -> Iterator[None]:
-    yield
-    store.delete_prefix("uploads/")
-
-
-def stored(store: ArtifactStore, upload_id: str) -> list[str]:
-    return [found.key for found in store.list_objects(f"uploads/{upload_id}/")]
-
-
-def let_expire(database: Database) -> None:
-    """All uploads are past their time, and so are their links."""
-    past = {"expires_at": func.now() - seconds(1), "created_at": func.now() - LINK_LASTS}
-    with database.write() as session:
-        session.execute(update(Upload).values(past))
-
-
-def expire(database: Database, store: ArtifactStore) -> int:
-    with database.write() as session:
-        return expire_uploads(session, store)
-
-
-def test_a_text_is_sent_checked_and_named(server: Server, database: Database) -> None:
-    """After it was completed a job may name the upload, and its spec holds the content's checksum."""
-    begun = begin(server)
-    assert begun["complete"] is False
-    assert send(begun).status_code == 200
-    done = complete(server, begun).json()
-    checksum = hashlib.sha256(CONTENT).hexdigest()
-    assert (done["complete"], done["documents"], done["sha256"]) == (True, 2, checksum)
-    assert server.request("GET", f"/v1/uploads/{begun['id']}").json() == done
-    for part in ("calibration", "evaluation"):
-        job = server.submit(job_on(begun["id"], part)).json()
-        assert job["spec"][part]["dataset"] == {"kind": "upload", "id": begun["id"], "sha256": checksum}
+pytestmark = pytest.mark.usefixtures("no_uploads")
 
 
 def test_a_text_of_paragraphs(server: Server) -> None:
@@ -183,36 +113,6 @@ def test_foreign_uploads_do_not_exist(server: Server, other: Server, method: str
     assert server.request("GET", f"/v1/uploads/{upload_id}").status_code == 200
 
 
-def test_jobs_cannot_name_foreign_uploads(server: Server, other: Server, database: Database) -> None:
-    """A job on another key's upload is not made."""
-    upload_id = uploaded(server)
-    for part in ("calibration", "evaluation"):
-        problem(other.submit(job_on(upload_id, part)), 404, "upload_not_found")
-    with database.read() as session:
-        assert session.scalars(select(Job)).all() == []
-
-
-def test_a_checksum_that_was_given_must_be_right(server: Server) -> None:
-    """A user may say which content is meant; another one is refused."""
-    upload_id = uploaded(server)
-    right, wrong = hashlib.sha256(CONTENT).hexdigest(), "0" * 64
-    for checksum, status in ((right, 202), (wrong, 422)):
-        named = {"kind": "upload", "id": upload_id, "sha256": checksum}
-        response = server.submit({**BODY, "calibration": {"dataset": named}})
-        assert response.status_code == status
-
-
-def test_an_upload_stays_until_the_job_that_names_it_is_there(server: Server, database: Database) -> None:
-    """Between the look at an upload and the commit of its job nobody can delete it."""
-    upload_id = UUID(uploaded(server))
-    spec = JobSpec.model_validate(job_on(str(upload_id)))
-    deleting = select(Upload.id).where(Upload.id == upload_id).with_for_update(nowait=True)
-    with database.write() as submitting, database.write() as other:
-        pinned_uploads(submitting, spec, None, keep=True)
-        with pytest.raises(OperationalError), other.begin_nested():
-            other.scalar(deleting)
-
-
 @dataclass
 class Watched:
     """The object store, with something that is done while an object is read."""
@@ -242,17 +142,6 @@ def test_reading_an_upload_holds_no_lock(
     with pytest.raises(GhostedError):
         service.complete(tools, None, UUID(begun["id"]))
     assert deleted == [204]
-
-
-def test_a_validation_looks_for_uploads(server: Server, other: Server) -> None:
-    """A foreign one, an unfinished one and a good one are answered as a submission is."""
-    good, unfinished = uploaded(server), begin(server)["id"]
-    for who, named in ((other, good), (server, str(uuid4())), (server, unfinished)):
-        refused = who.request("POST", "/v1/jobs:validate", json=job_on(named))
-        assert refused.status_code in {404, 422}
-        assert refused.json() == who.submit(job_on(named)).json()
-    found = server.request("POST", "/v1/jobs:validate", json=job_on(good)).json()
-    assert found["spec_digest"] == server.submit(job_on(good)).json()["spec_digest"]
 
 
 def test_uploads_of_a_key_are_limited(settings: Settings, server: Server, other: Server) -> None:
@@ -289,19 +178,6 @@ def test_what_comes_after_the_deletion_is_swept(
     let_expire(database)
     assert expire(database, store) == 1
     assert stored(store, begun["id"]) == []
-
-
-def test_an_upload_in_use_stays(server: Server, database: Database, store: ArtifactStore) -> None:
-    """While a job that names it waits or runs it is neither deleted nor expires; afterwards it is."""
-    upload_id = uploaded(server)
-    job_id = server.submit(job_on(upload_id, "evaluation")).json()["id"]
-    problem(server.request("DELETE", f"/v1/uploads/{upload_id}"), 409, "upload_in_use")
-    let_expire(database)
-    assert expire(database, store) == 0
-    assert stored(store, upload_id)
-    server.request("POST", f"/v1/jobs/{job_id}/cancel")
-    assert expire(database, store) == 1
-    assert stored(store, upload_id) == []
 
 
 def test_uploads_expire(server: Server, database: Database, store: ArtifactStore) -> None:
@@ -347,3 +223,22 @@ def test_the_text_is_in_no_answer_and_no_table(server: Server, database: Databas
     with database.read() as session:
         tables = [str(session.execute(table.select()).all()) for table in Upload.metadata.sorted_tables]
     assert "hush" not in "".join([*answers, *tables])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_uploads_are_listed(server: Server, other: Server, database: Database, kind: str) -> None:
+    """One's own that are kept, newest first, whole or begun, page after page; nobody else's."""
+    gone = uploaded(server)
+    let_expire(database)
+    ids = [uploaded(server), uploaded(server), str(begin(server)["id"])][::-1]
+    uploaded(other)
+    page = server.request("GET", "/v1/uploads", params={"limit": 2}).json()
+    assert ([one["id"] for one in page["items"]], page["has_more"]) == (ids[:2], True)
+    rest = server.request("GET", "/v1/uploads", params={"after": page["next_after"]}).json()
+    assert ([one["id"] for one in rest["items"]], rest["has_more"]) == (ids[2:], False)
+    with opened(kind, server) as client:
+        found = list(client.uploads())
+        assert [str(one.id) for one in found] == ids
+        assert [one.complete for one in found] == [False, True, True]
+        assert [str(one.id) for one in client.uploads(limit=1)] == ids[:1]
+    assert gone not in ids
