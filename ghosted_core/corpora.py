@@ -158,8 +158,7 @@ def _windows(
     prefix = bos_prefix(tokenizer)
     row = cut.length - len(prefix)
     wanted = math.inf if cut.count is None else cut.count * row
-    text = _joined(texts, joint, wanted * CHARACTERS_PER_TOKEN)
-    tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    tokens = _tokens(texts, joint, tokenizer, wanted)
     count = len(tokens) // row if cut.count is None else cut.count
     needed = max(count, 1) * row
     if len(tokens) < needed:
@@ -170,8 +169,20 @@ def _windows(
     return Windows(windows, {"bos": "each window begins with BOS" if prefix else "none"})
 
 
-def _joined(texts: Iterator[str], joint: str, characters: float) -> str:
-    """The beginning of the text, `characters` long or a little longer."""
+def _tokens(texts: Iterator[str], joint: str, tokenizer: PreTrainedTokenizerBase, wanted: float) -> list[int]:
+    """The first `wanted` tokens of the text and some more, or all if there are fewer."""
+    kept: list[str] = []
+    while True:
+        # A text whose tokens are longer than usual takes another round.
+        more = _some(texts, joint, wanted * CHARACTERS_PER_TOKEN)
+        kept += more
+        found = tokenizer(joint.join(kept), add_special_tokens=False, verbose=False)["input_ids"]
+        if len(found) >= wanted or not more:
+            return list(found)
+
+
+def _some(texts: Iterator[str], joint: str, characters: float) -> list[str]:
+    """The next of `texts`, `characters` long together or a little longer."""
     kept: list[str] = []
     total = 0
     for text in texts:
@@ -179,7 +190,7 @@ def _joined(texts: Iterator[str], joint: str, characters: float) -> str:
         total += len(text) + len(joint)
         if total >= characters:
             break
-    return joint.join(kept)
+    return kept
 
 
 def _described(found: Windows, known: dict[str, Any]) -> Windows:

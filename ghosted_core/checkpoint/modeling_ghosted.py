@@ -36,9 +36,26 @@ class BoundaryOperator(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Repair hidden states of any shape (..., C), in the dtype of M."""
+        width = hidden_states.shape[-1]
+        if hidden_states.numel() == width:
+            # One token, as in decoding: reshaping it costs more than a fused kernel gains.
+            return hidden_states + hidden_states @ self.correction
         # One fused kernel: x M is accumulated onto x.
-        rows = hidden_states.reshape(-1, hidden_states.shape[-1])
+        rows = hidden_states.reshape(-1, width)
         return torch.addmm(rows, rows, self.correction).view(hidden_states.shape)
+
+    def lay_out(self) -> None:
+        """The same M, in the order in memory that `columns_together` says."""
+        self.correction.data = columns_together(self.correction.data)
+
+
+def columns_together(matrix: torch.Tensor) -> torch.Tensor:
+    """The same values of shape (C, C), the elements of a column side by side in memory.
+
+    So a linear layer's weight lies, whose kernels are the fast ones: in bfloat16 on a processor one row
+    times M takes half the time.
+    """
+    return matrix.t().contiguous().t()
 
 
 class _OperatorFirst:
@@ -131,6 +148,9 @@ class GhostedModelMixin:
         if lost:
             # transformers would fill them with whatever memory holds, and only warn.
             raise ValueError(f"The checkpoint lacks operators that its config names: {', '.join(lost)}")
+        for module in loaded[0].modules():
+            if isinstance(module, BoundaryOperator):
+                module.lay_out()
         return loaded if output_loading_info else loaded[0]
 
 

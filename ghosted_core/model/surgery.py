@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from ghosted_core.checkpoint.modeling_ghosted import ghosted_classes
+from ghosted_core.checkpoint.modeling_ghosted import columns_together, ghosted_classes
 from ghosted_core.model.families import DenseLayerRule, Family, family_of
 from ghosted_core.plan import Boundary, PruningPlan
 
@@ -52,7 +52,7 @@ def repaired_model(
     model = _on_meta(model_class, config_class(**settings, ghosted_operators=list(sites)))
     tensors = dict(_kept_tensors(dense, plan, family, replaced))
     for site, correction in sites.items():
-        rounded = correction.to(device=dense.device, dtype=dense.dtype)
+        rounded = columns_together(correction.to(device=dense.device, dtype=dense.dtype))
         tensors[f"{site}.{OPERATOR_TENSOR}"] = nn.Parameter(rounded, requires_grad=False)
     _adopt(model, tensors)
     return _like(model, dense)

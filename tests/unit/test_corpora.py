@@ -2,6 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from ghosted_core.corpora import CORPORA, corpus_windows
 from ghosted_core.data import Windows
@@ -44,6 +46,16 @@ def test_ptb_is_its_stripped_lines_joined_by_blank_lines(tmp_path: Path) -> None
     """The file has a space at both ends of each line."""
     (tmp_path / "ptb.txt").write_text(" no it was n't black monday \n but while\n")
     assert text_in(windows_of("ptb", tmp_path / "ptb.txt")) == "no it was n't black monday\n\nbut while"[:24]
+
+
+def test_long_tokens_are_no_want_of_text(tmp_path: Path) -> None:
+    """As much of the text is read as is needed, however few tokens its characters make."""
+    backend = Tokenizer(models.WordLevel(vocab={"y": 0, "x" * 40: 1}))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    path = rows_file(tmp_path, ["x" * 40] * 30)
+    found = corpus_windows(CORPORA["c4"], path, tokenizer, length=8, count=3, vocab_size=2)
+    assert found.tokens.tolist() == [[1] * 8] * 3
 
 
 def test_each_window_begins_with_bos_where_the_tokenizer_says_so(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from ghosted_core import load_patched, verify_checkpoint
 from ghosted_core.checkpoint.manifest import file_entry
+from ghosted_core.checkpoint.modeling_ghosted import BoundaryOperator
 from ghosted_core.errors import CheckpointError, UnsafeModelError
 from ghosted_core.model.surgery import repaired_model
 from ghosted_core.pipeline import RunOptions, compress
@@ -53,6 +54,28 @@ def test_every_way_of_loading_gives_the_same_logits(tiny_folder: Path, checkpoin
     assert torch.equal(load_patched(checkpoint)(TOKENS).logits, expected)
     trusted = AutoModelForCausalLM.from_pretrained(checkpoint, trust_remote_code=True)
     assert torch.equal(trusted(TOKENS).logits, expected)
+
+
+@torch.no_grad()
+def test_the_operator_says_the_same_of_one_token_and_of_many() -> None:
+    """x + x M whatever the shape and the order in memory, which loading makes the fast one."""
+    torch.manual_seed(0)
+    operator, rows = BoundaryOperator(8), torch.randn(2, 3, 8)
+    operator.correction.data = torch.randn(8, 8)
+    expected = rows + rows @ operator.correction.detach()
+    for _ in range(2):
+        torch.testing.assert_close(operator(rows), expected)
+        torch.testing.assert_close(operator(rows[:1, :1]), expected[:1, :1])
+        operator.lay_out()
+    assert operator.correction.stride() == (1, 8)
+
+
+def test_every_operator_lies_as_its_kernels_read_it_fastest(tiny_folder: Path, checkpoint: Path) -> None:
+    """In memory, from a file, and through transformers; in the file it lies as any tensor."""
+    trusted = AutoModelForCausalLM.from_pretrained(checkpoint, trust_remote_code=True)
+    for model in (in_memory(tiny_folder, checkpoint), load_patched(checkpoint), trusted):
+        found = [value for name, value in model.named_parameters() if "ghosted_operator" in name]
+        assert [value.stride() for value in found] == [(1, found[0].shape[0])] * 3
 
 
 def test_cached_generation_equals_uncached(checkpoint: Path) -> None:
