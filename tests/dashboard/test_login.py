@@ -186,7 +186,7 @@ def test_the_cookie_is_for_this_service_only(served: Served) -> None:
 
 
 def test_failed_logins_are_limited(served: Served) -> None:
-    """After a few wrong keys from an address the next has to wait; whoever has a key shares no one's blame."""
+    """After a few wrong keys from an address the next has to wait; a good one does not."""
     strict = served.settings.model_copy(update={"failed_keys_per_minute": 3})
     with serve(strict) as url:
         answers = [httpx2.post(f"{url}/login", data={"key": "wrong"}) for _ in range(4)]
