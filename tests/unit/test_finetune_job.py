@@ -34,6 +34,7 @@ EVALUATED = {"windows": 2, "prompts": []}
 IN_A_BARE_PROCESS = """
 import sys, torch
 from transformers import AutoModelForCausalLM
+torch.set_num_threads(1)  # As here: sums in another order have other bits.
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
 assert "ghosted_core" not in sys.modules
 assert type(model).__name__ == "LlamaForCausalLM"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from ghosted_client import models
+from ghosted_client import holdings, models
 
 DOCUMENT = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -23,7 +23,7 @@ PAIRS = {
     models.Metric: "MetricRead",
     models.Artifact: "ArtifactRead",
     models.ArtifactFile: "FileRead",
-    models.Method: "MethodRead",
+    holdings.Method: "MethodRead",
     models.Validation: "ValidationRead",
     models.ModelSizes: "ModelSizes",
     models.LayerChoice: "LayerChoice",
@@ -32,8 +32,15 @@ PAIRS = {
     models.TimeNeeded: "TimeNeeded",
     models.Needs: "NeedsRead",
     models.Caution: "WarningRead",
-    models.Upload: "UploadRead",
-    models.UploadBegun: "UploadBegun",
+    holdings.Upload: "UploadRead",
+    holdings.UploadBegun: "UploadBegun",
+    holdings.KnownModel: "ModelRead",
+    holdings.KnownDataset: "DatasetRead",
+    holdings.Origin: "OriginRead",
+    holdings.Worker: "WorkerRead",
+    holdings.Device: "DeviceRead",
+    holdings.Running: "RunningRead",
+    models.Snippet: "SnippetRead",
 }
 
 
