@@ -140,12 +140,13 @@ def test_one_sweeper_leads(database: Database, store: ArtifactStore, settings: S
 
 def test_stages_have_their_time(database: Database, store: ArtifactStore, settings: Settings) -> None:
     """What stages found goes after the days that are set, and not before."""
-    _put(store, "stages/shared/a/b/entry")
-    for days, left in ((1, 1), (0, 0)):
+    entry = "stages/shared/a/b/entry"
+    _put(store, entry)
+    for days, stays in ((1, True), (0, False)):
         with Leader(database) as leader:
             chores = deletions(database, store, settings.model_copy(update={"stage_days": days}), leader)
             next(chore for chore in chores if chore.name == "sweep of stages").work()
-        assert len(_keys(store, "stages/")) == left
+        assert (entry in _keys(store, "stages/")) is stays
 
 
 def test_the_lead_ends_with_the_session(database: Database) -> None:
