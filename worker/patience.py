@@ -18,17 +18,20 @@ def patiently(transaction: Callable[[], T], *, seconds: float) -> T:
     """What `transaction` returned; it is begun again, for `seconds`, whenever the database lets go of it.
 
     The answer to a commit may be lost while the commit is not: `transaction` must bear being repeated.
+    It is begun at least twice: a process that stood still for longer than `seconds` has not asked yet.
 
     Raises:
         DatabaseUnavailableError: the database did not come back in time.
     """
     give_up_at = time.monotonic() + seconds
     wait_seconds = FIRST_WAIT_SECONDS
+    again = False
     while True:
         try:
             return transaction()
         except OperationalError as error:
-            if time.monotonic() + wait_seconds > give_up_at:
+            if again and time.monotonic() + wait_seconds > give_up_at:
                 raise DatabaseUnavailableError("the database does not answer") from error
+        again = True
         time.sleep(wait_seconds)
         wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)

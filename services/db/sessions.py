@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NewType
 
-from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy import Engine, ExceptionContext, create_engine, event, make_url
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 # A function that asks for a ReadSession cannot be handed rows to change; a WriteSession may do both.
@@ -32,13 +33,25 @@ def open_engine(url: str, *, statement_timeout_seconds: float = 30, pool_size: i
         f" -c lock_timeout={limit_ms // 2}"
         f" -c idle_in_transaction_session_timeout={limit_ms}"
     )
-    return create_engine(
+    engine = create_engine(
         make_url(url).set(drivername=DRIVER),
         connect_args={"options": options, "application_name": "ghosted", **PATIENCE},
         pool_pre_ping=True,
         pool_size=pool_size,
         max_overflow=pool_size,
     )
+    event.listen(engine, "handle_error", _of_one_class)
+    return engine
+
+
+def _of_one_class(context: ExceptionContext) -> OperationalError | None:
+    """Whatever PostgreSQL said as it hung up is an OperationalError to the caller.
+
+    A transaction that stood still for too long, as that of a stopped process, ends in an InternalError.
+    """
+    if context.is_disconnect and not isinstance(context.sqlalchemy_exception, OperationalError):
+        return OperationalError(context.statement, None, context.original_exception, connection_invalidated=True)
+    return None
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,9 @@ def processes(settings: WorkerSettings, database: Database, tmp_path: Path) -> I
     started = Processes(variables(settings), tmp_path)
     yield started
     started.end()
+    for one in started.started:
+        # Shown where the test failed.
+        print(f"{one.log.name}:\n{one.log.read_text(errors='replace')[-4000:]}")  # noqa: T201
 
 
 @pytest.fixture
