@@ -77,6 +77,8 @@ def line_of(event: Event) -> str:
             line = f"{payload.get('stage')}: started"
         case "stage_finished":
             line = f"{payload.get('stage')}: done in {payload.get('seconds', 0):.1f} s"
+        case "layers_chosen":
+            line = f"{len(payload.get('removed', ()))} of {payload.get('layer_count')} layers go"
         case "requeued":
             line = f"attempt {event.attempt} lost ({payload.get('cause')}); waiting for another"
         case _:
@@ -110,7 +112,7 @@ class BarDisplay:
             self.progress.console.print(line_of(event), markup=False)
 
     def _end_unless_running(self, event: Event) -> None:
-        if event.type not in {"log", "metric"}:
+        if event.type not in {"log", "metric", "layers_chosen"}:
             self._end()
 
     def _complete(self) -> None:

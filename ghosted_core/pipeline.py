@@ -1,6 +1,6 @@
 """One job, from a model to a patched checkpoint. The command line and the worker both run this."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -26,7 +26,7 @@ from ghosted_core.model.families import SUPPORTED, Family, family_of
 from ghosted_core.model.surgery import pruned_model, repaired_model
 from ghosted_core.plan import PruningPlan
 from ghosted_core.quality import FINETUNED, Candidates, Repair, evaluate, verdict
-from ghosted_core.recorder import Logged, Recorder, Stage, StageScope, stage
+from ghosted_core.recorder import LayersChosen, Logged, Recorder, Stage, StageScope, stage
 from ghosted_core.recovery import Outcome, RecoveryOperator, check_applicable
 from ghosted_core.recovery.folding import folded_tensors
 from ghosted_core.report_html import report_files
@@ -109,6 +109,7 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
     scores = score_layers(spec, loaded.model, loaded.texts.calibration, recorder, meter, recall)
     plan = plan_of(scores, loaded.stream.layer_count)
     recorder.record(Logged(f"removing layers {list(plan.removed)}"))
+    recorder.record(LayersChosen(plan.removed, plan.layer_count, asdict(scores)))
     check_applicable(spec.recovery, loaded.family, plan)
     check_trainable(spec.finetune, loaded.model, plan)
     job = Calibrated(loaded.model, loaded.texts, options.scratch or options.out.parent, keeping)

@@ -56,6 +56,15 @@ class MetricMeasured:
 
 
 @dataclass(frozen=True)
+class LayersChosen:
+    """Which of the model's `layer_count` layers go; `scores` say why, as `criteria.LayerScores` has them."""
+
+    removed: tuple[int, ...]
+    layer_count: int
+    scores: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Logged:
     """A sentence for the job's log."""
 
@@ -63,7 +72,7 @@ class Logged:
     level: str = "info"
 
 
-Event = StageStarted | StageProgressed | StageFinished | MetricMeasured | Logged
+Event = StageStarted | StageProgressed | StageFinished | MetricMeasured | LayersChosen | Logged
 
 
 def event_to_json(event: Event) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +11,7 @@ from typing import TypeVar
 from sqlalchemy.exc import OperationalError
 
 from ghosted_core.recorder import (
+    LayersChosen,
     Logged,
     MetricMeasured,
     StageFinished,
@@ -124,6 +126,8 @@ class Ledger:
             self.finished(event.stage, event.seconds, event.peak_memory_bytes)
         elif isinstance(event, MetricMeasured):
             self._metric(event)
+        elif isinstance(event, LayersChosen):
+            self._event("layers_chosen", asdict(event))
         elif isinstance(event, Moved):
             self._moved(event)
         else:

@@ -25,6 +25,7 @@ from pydantic import (
 from ghosted_core.errors import GhostedError
 from ghosted_core.recorder import (
     Event,
+    LayersChosen,
     Logged,
     MetricMeasured,
     StageFinished,
@@ -130,7 +131,7 @@ class Moved(Message):
 Said = Event | Moved
 _EVENTS: Mapping[str, TypeAdapter[Any]] = {
     kind.__name__: TypeAdapter(kind)
-    for kind in (StageStarted, StageProgressed, StageFinished, MetricMeasured, Logged, Moved)
+    for kind in (StageStarted, StageProgressed, StageFinished, MetricMeasured, LayersChosen, Logged, Moved)
 }
 
 

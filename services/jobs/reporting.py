@@ -7,7 +7,7 @@ from services.db.sessions import ReadSession, WriteSession
 from services.jobs.attempts import Fence
 
 # The events that only the worker of the attempt adds.
-REPORTED = ("stage_started", "stage_finished", "metric", "log")
+REPORTED = ("stage_started", "stage_finished", "layers_chosen", "metric", "log")
 
 
 def number_after(session: WriteSession, fence: Fence, number: int) -> int | None:

@@ -13,7 +13,15 @@ from ghosted_core.checkpoint.load import load_model, load_tokenizer
 from ghosted_core.checkpoint.source import resolve
 from ghosted_core.errors import InvalidSpecError, OutputExistsError, TooFewTokensError
 from ghosted_core.pipeline import JobResult, RunOptions, compress
-from ghosted_core.recorder import MemoryRecorder, MetricMeasured, NullRecorder, Stage, StageFinished
+from ghosted_core.recorder import (
+    LayersChosen,
+    MemoryRecorder,
+    MetricMeasured,
+    NullRecorder,
+    Stage,
+    StageFinished,
+    StageStarted,
+)
 from ghosted_core.spec import STRATEGIES, Explicit, JobSpec
 from ghosted_core.texts import read_texts
 from tests.jobs import tiny_spec
@@ -42,6 +50,19 @@ def test_named_layers_need_no_scoring_and_no_repair_no_calibration(
     spec = tiny_spec(tiny_folder, text_file, remove=[1], recovery="none", evaluation=None)
     _, memory = run(spec, tmp_path)
     assert [e.stage for e in memory.events if isinstance(e, StageFinished)] == ["load", "patch", "save"]
+
+
+def test_which_layers_go_is_told_before_the_model_is_cut(
+    tiny_folder: Path, text_file: Path, tmp_path: Path
+) -> None:
+    """As soon as it is decided, in the words in which the manifest has it afterwards."""
+    spec = tiny_spec(tiny_folder, text_file, strategy="magnitude", layers=1, recovery="none", evaluation=None)
+    result, memory = run(spec, tmp_path)
+    patching = memory.events.index(StageStarted(Stage.PATCH, 1, "steps"))
+    (chosen,) = [e for e in memory.events[:patching] if isinstance(e, LayersChosen)]
+    plan = result.manifest.plan
+    assert (chosen.removed, chosen.layer_count) == (plan.removed, result.manifest.source.layer_count)
+    assert chosen.scores == plan.scores
 
 
 @pytest.mark.parametrize("form", [form for form in STRATEGIES if form is not Explicit])

@@ -3,6 +3,8 @@ import json
 import pytest
 
 from ghosted_core.recorder import (
+    Event,
+    LayersChosen,
     Logged,
     MemoryRecorder,
     MetricMeasured,
@@ -51,9 +53,15 @@ def test_a_failed_stage_does_not_finish() -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [StageStarted(Stage.LOAD, 3, "steps"), MetricMeasured("x", 1.0, {"windows": 2}), Logged("hello")]
+    "event",
+    [
+        StageStarted(Stage.LOAD, 3, "steps"),
+        MetricMeasured("x", 1.0, {"windows": 2}),
+        LayersChosen((1, 2), 4, {"criterion": "sleb"}),
+        Logged("hello"),
+    ],
 )
-def test_events_are_plain_json(event: StageStarted | MetricMeasured | Logged) -> None:
+def test_events_are_plain_json(event: Event) -> None:
     """What goes through a pipe names its kind."""
     document = json.loads(json.dumps(event_to_json(event)))
     assert document["event"] == type(event).__name__

@@ -297,6 +297,7 @@ def on_terminal(server: Server, *arguments: str, answer: str = "") -> Shown:
         ("metric", {"name": "perplexity", "value": None, "reason": "infinite"}, "perplexity = infinite"),
         ("metric", {"name": "perplexity", "value": 12.3456}, "perplexity = 12.35"),
         ("stage_started", {"stage": "load"}, "load: started"),
+        ("layers_chosen", {"removed": [3, 4], "layer_count": 6}, "2 of 6 layers go"),
         ("cancel_requested", {}, "cancel requested"),
     ],
 )

@@ -77,6 +77,8 @@ def test_story_is_told(jobs: Jobs, succeeded: UUID) -> None:
     assert stages == order
     finished = [event.payload["stage"] for event in events if event.type == "stage_finished"]
     assert finished == order
+    (chosen,) = [event.payload for event in events if event.type == "layers_chosen"]
+    assert (len(chosen["removed"]), chosen["layer_count"]) == (2, 6)
     assert [events[0].type, events[1].type, events[-1].type] == ["submitted", "claimed", "succeeded"]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from ghosted_core.recorder import (
     Event,
+    LayersChosen,
     Logged,
     MetricMeasured,
     Stage,
@@ -141,6 +142,7 @@ def test_deaf_process_is_killed(talk: Talk) -> None:
         StageProgressed(Stage.SAVE, 3),
         StageFinished(Stage.SOLVE, 0.5, 1 << 40),
         MetricMeasured("perplexity", 7.25, {"windows": 3}),
+        LayersChosen((1, 3), 6, {"candidates": [[1, 0.5]]}),
         Logged("ein Wort", "warning"),
     ],
 )
