@@ -8,6 +8,8 @@ from ghosted_core.plan import PruningPlan
 from ghosted_core.spec import AnyStrategy, Explicit, Reverse, Streamline
 
 PROTECTED_FIRST, PROTECTED_LAST = 4, 2
+# What these score is the run of layers from each start; the others score single layers.
+SCORING_RUNS = frozenset({"streamline", "streamline_channel", "angular"})
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def candidates(strategy: AnyStrategy, count: int, layer_count: int) -> Candidate
         )
     if isinstance(strategy, Reverse):
         return Candidates("runs", (stop - count,), tuple(range(stop - count, stop)))
-    if strategy.name in {"streamline", "streamline_channel", "angular"}:
+    if strategy.name in SCORING_RUNS:
         return Candidates("runs", tuple(range(first, stop - count + 1)))
     return Candidates("layers", tuple(range(first, stop)))
 

@@ -20,6 +20,7 @@ from services.dashboard.user import CurrentUser
 from services.db.models import Job
 from services.db.sessions import ReadSession as Session
 from services.dependencies import ReadSession
+from services.errors import InvalidRequestError
 
 MOST_JOBS = 20
 CHOICES = 50
@@ -75,12 +76,18 @@ class Picked:
         return tuple(compared(job, rows) for job, rows in zip(self.jobs, self.rows, strict=True))
 
 
-Asked = Annotated[list[UUID] | None, Query(alias="job", max_length=MOST_JOBS)]
+Asked = Annotated[list[UUID] | None, Query(alias="job")]
 Name = Annotated[str, Query(max_length=160)]
 
 
 def _pick(session: ReadSession, user: CurrentUser, asked: Asked = None) -> Picked:
     ids = list(dict.fromkeys(asked or ()))
+    if len(ids) > MOST_JOBS:
+        raise InvalidRequestError(
+            f"{len(ids)} jobs were picked, and at most {MOST_JOBS} are compared at once",
+            field="job",
+            advice="Go back and pick fewer of them.",
+        )
     jobs = job_queries.jobs_with_artifacts(session, user.viewer, ids) if ids else []
     metrics = job_queries.metrics_of(session, jobs) if jobs else {}
     return Picked(jobs, [figure_rows(metrics[job.id]) for job in jobs])
@@ -129,7 +136,7 @@ def _notes(jobs: Sequence[Compared], quality: Measure | None) -> tuple[str, ...]
 
 
 def _choices(session: Session, user: CurrentUser, picked: Sequence[Job]) -> tuple[Choice, ...]:
-    newest = job_queries.newest_succeeded(session, user.viewer, limit=CHOICES)
+    newest = job_queries.newest_with_result(session, user.viewer, limit=CHOICES)
     ids = {job.id for job in picked}
     others = [job for job in newest if job.id not in ids]
     return tuple(_choice(job, job.id in ids) for job in (*picked, *others))

@@ -1,16 +1,21 @@
 """All layers of a model in a row: which went, where a repair stands, how each scored."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ghosted_core.candidates import SCORING_RUNS
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.plan import PruningPlan
+from services.db.models import JobEvent
 
 # Of more, no model is known; a row that says so is wrong, and would make an endless page.
 MOST_LAYERS = 4096
+# The event that says which layers go, long before there is an artifact.
+CHOSEN = "layers_chosen"
+UNKNOWN_SCORES = "No scores: the record of this job does not hold them."
 
 
 @dataclass(frozen=True)
@@ -41,14 +46,17 @@ class Run:
 
 @dataclass(frozen=True)
 class LayerStrip:
-    """All layers; `meaning` says what the scores are, `best` whether the highest or the lowest went."""
+    """All layers; `meaning` says what the scores are, `best` whether the highest or the lowest went.
+
+    `unscored` says why no layer has a score; it is empty where some have.
+    """
 
     criterion: str
     meaning: str
     best: str
     cells: tuple[LayerCell, ...]
     runs: tuple[Run, ...]
-    scored: bool
+    unscored: str
 
 
 class _Loose(BaseModel):
@@ -77,6 +85,13 @@ class _Summary(_Loose):
     source: _Source
 
 
+def layers_of(summary: Mapping[str, Any], told: Iterable[JobEvent], attempt: int) -> LayerStrip | None:
+    """As the artifact's summary has them; where there is none yet, or never was, as the attempt told."""
+    payloads = [event.payload for event in told if event.type == CHOSEN and event.attempt == attempt]
+    chosen = payloads[-1] if payloads else {}
+    return strip_of(summary) or strip_of({"plan": chosen, "source": chosen})
+
+
 def strip_of(summary: Mapping[str, Any]) -> LayerStrip | None:
     """The layers as the summary of an artifact's manifest has them; None if it says nothing of that."""
     try:
@@ -102,12 +117,12 @@ def _strip(plan: PruningPlan, scores: _Scores) -> LayerStrip:
             level=levels.get(index),
             opens=index in opening,
             closes=index in closing,
-            tip=_tip(index, places.get(index), scored.get(index), index in scores.protected),
+            tip=f"Layer {index}: {_fate(places.get(index))}{_told(index, scored.get(index), scores)}",
         )
         for index in range(plan.layer_count)
     )
     runs = tuple(Run(boundary.start, boundary.stop) for boundary in plan.boundaries)
-    return LayerStrip(scores.criterion, scores.meaning, scores.best, cells, runs, bool(scored))
+    return LayerStrip(scores.criterion, scores.meaning, scores.best, cells, runs, _unscored(scores))
 
 
 def _levels(scored: Mapping[int, float]) -> dict[int, float]:
@@ -117,14 +132,23 @@ def _levels(scored: Mapping[int, float]) -> dict[int, float]:
     return {index: (value - low) / span if span else 1.0 for index, value in scored.items()}
 
 
-def _tip(index: int, place: int | None, score: float | None, protected: bool) -> str:  # noqa: FBT001 - a fact
-    fate = "removed" if place is None else f"kept as layer {place}"
-    told = "no score" if score is None else f"score {score:.5g}"
-    return f"Layer {index}: {fate}, {told}" + (", protected" if protected else "")
+def _fate(place: int | None) -> str:
+    return "removed" if place is None else f"kept as layer {place}"
 
 
-def sentence(runs: Sequence[Run]) -> str:
-    """The removed layers in words, such as "7, 12 to 15"."""
-    return ", ".join(
-        str(run.start) if run.stop - run.start == 1 else f"{run.start} to {run.stop - 1}" for run in runs
-    )
+def _told(index: int, score: float | None, scores: _Scores) -> str:
+    """What is known of a layer's score, or why it has none."""
+    of_run = scores.criterion in SCORING_RUNS
+    if score is not None:
+        return f", score {score:.5g}{' of the run that begins here' if of_run else ''}"
+    if index in scores.protected:
+        return ", protected"
+    if not scores.candidates:
+        return ""
+    return ", no run can begin here" if of_run else ", not scored"
+
+
+def _unscored(scores: _Scores) -> str:
+    if scores.candidates:
+        return ""
+    return f"No scores, for none were needed: {scores.meaning}." if scores.meaning else UNKNOWN_SCORES

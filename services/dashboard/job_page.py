@@ -14,14 +14,14 @@ from services.artifacts.manifest import Manifest
 from services.artifacts.storage import open_store
 from services.dashboard import job_queries, spec_words
 from services.dashboard.charts import Chart
-from services.dashboard.figures import layer_counts
 from services.dashboard.history import Times, times
 from services.dashboard.job_events import EventLine, event_lines
 from services.dashboard.job_figures import FigureRow, figure_rows
 from services.dashboard.job_files import Files, files_of, link_to
-from services.dashboard.job_layers import LayerStrip, strip_of
+from services.dashboard.job_layers import LayerStrip, layers_of
+from services.dashboard.job_queries import layer_counts
 from services.dashboard.job_repairs import Repair, repairs_of, spectrum_chart, training_charts
-from services.dashboard.job_rows import STALE_SHARE, known_layers, removal_of, title_of
+from services.dashboard.job_rows import is_stale, known_layers, removal_of, stage_end, title_of
 from services.dashboard.job_sizes import BeforeAfter, sizes_of
 from services.dashboard.job_snippets import SnippetText, snippet_texts
 from services.dashboard.job_texts import Continuations, continuations_of
@@ -74,6 +74,7 @@ class JobPage:
     removal: str
     times: Times
     stale: bool
+    missed_gate: bool
     stage_ends_at: datetime | None
     deadline_at: datetime | None
     actions: Actions
@@ -137,7 +138,8 @@ def compose(found: Found, report: Report | None, now: datetime, *, lease_seconds
     job, read = found.job, found.read
     manifest = None if found.artifact is None else Manifest.model_validate(found.artifact.manifest)
     summary = {} if manifest is None else manifest.summary
-    layers = strip_of(summary)
+    layers = layers_of(summary, found.told, job.attempt)
+    layer_count = found.layer_count if layers is None else len(layers.cells)
     rows = figure_rows(found.metrics)
     model = spec_words.model_name(job.spec)
     return JobPage(
@@ -146,10 +148,11 @@ def compose(found: Found, report: Report | None, now: datetime, *, lease_seconds
         model=model,
         strategy=title_of(job.spec["strategy"]),
         recovery=title_of(job.spec["recovery"]),
-        removal=spec_words.removal_words(removal_of(job.spec, found.layer_count)),
+        removal=spec_words.removal_words(removal_of(job.spec, layer_count)),
         times=found.times,
-        stale=_is_stale(job, now, lease_seconds),
-        stage_ends_at=_stage_end(read),
+        stale=is_stale(read, now, lease_seconds),
+        missed_gate=found.artifact is not None and job.state == JobState.FAILED,
+        stage_ends_at=stage_end(read),
         deadline_at=_deadline(job),
         actions=_actions(job),
         timeline=timeline(found.told, job.created_at, expected_stages(job.spec)),
@@ -166,20 +169,6 @@ def compose(found: Found, report: Report | None, now: datetime, *, lease_seconds
         log=found.log,
         spec=tuple(SpecLine(path, value) for path, value in spec_words.flat(job.spec).items()),
     )
-
-
-def _is_stale(job: Job, now: datetime, lease_seconds: float) -> bool:
-    """Whether nothing was heard of a running job for longer than its worker is usually silent."""
-    if job.state != JobState.RUNNING or job.last_seen_at is None:
-        return False
-    return now - job.last_seen_at > timedelta(seconds=STALE_SHARE * lease_seconds)
-
-
-def _stage_end(job: JobRead) -> datetime | None:
-    """When the running stage ends, at its pace so far."""
-    if job.progress is None or job.progress.eta_seconds is None or job.last_seen_at is None:
-        return None
-    return job.last_seen_at + timedelta(seconds=job.progress.eta_seconds)
 
 
 def _deadline(job: Job) -> datetime | None:

@@ -9,7 +9,7 @@ from uuid import UUID
 from ghosted_core.catalog import Catalog
 from ghosted_core.sizes import config_sizes
 from ghosted_core.spec import RECOVERIES, STRATEGIES, resolve_amount
-from services.dashboard import figures
+from services.dashboard import job_queries
 from services.dashboard.history import Times, times
 from services.db.models import Job
 from services.db.sessions import ReadSession
@@ -60,6 +60,7 @@ class JobRow:
     labels: Mapping[str, str]
     attempt: int
     progress: ProgressRead | None
+    stage_ends_at: datetime | None
     queue_position: int | None
     waiting_reason: str | None
     failure: FailureRead | None
@@ -70,40 +71,43 @@ class JobRow:
     stale: bool
     cancelling: bool
 
-    @property
-    def stage_ends_at(self) -> datetime | None:
-        """When the running stage ends, at its pace so far."""
-        if self.progress is None or self.progress.eta_seconds is None or self.last_seen_at is None:
-            return None
-        return self.last_seen_at + timedelta(seconds=self.progress.eta_seconds)
-
 
 def job_rows(
     session: ReadSession, jobs: Sequence[Job], catalog: Catalog, *, lease_seconds: float, now: datetime
 ) -> list[JobRow]:
     """The jobs as a list shows them."""
     names = [f"perplexity_{variant}" for variant in VARIANTS]
-    metrics = figures.metrics_of(session, jobs, names)
-    layers = figures.layer_counts(session, jobs)
+    metrics = job_queries.values_of(session, jobs, names)
+    layers = job_queries.layer_counts(session, jobs)
     spent = times(session, jobs)
-    stale_before = now - timedelta(seconds=STALE_SHARE * lease_seconds)
     return [
         _row(
             job,
             spent[job.id],
             perplexity_of(metrics.get(job.id, {})),
             removal_of(job.spec, layers.get(job.id) or known_layers(job.spec, catalog)),
-            stale_before,
+            stale=is_stale(job, now, lease_seconds),
         )
         for job in show(session, jobs, lease_seconds=lease_seconds)
     ]
 
 
-def _row(
-    job: JobRead, spent: Times, perplexity: Perplexity, removal: Removal, stale_before: datetime
-) -> JobRow:
-    model, revision = model_of(job.spec)
+def is_stale(job: JobRead, now: datetime, lease_seconds: float) -> bool:
+    """Whether nothing was heard of a running job for longer than its worker is usually silent."""
     seen = job.last_seen_at
+    silent = seen is not None and now - seen > timedelta(seconds=STALE_SHARE * lease_seconds)
+    return job.state is JobState.RUNNING and silent
+
+
+def stage_end(job: JobRead) -> datetime | None:
+    """When the running stage ends, at its pace so far."""
+    if job.progress is None or job.progress.eta_seconds is None or job.last_seen_at is None:
+        return None
+    return job.last_seen_at + timedelta(seconds=job.progress.eta_seconds)
+
+
+def _row(job: JobRead, spent: Times, perplexity: Perplexity, removal: Removal, *, stale: bool) -> JobRow:
+    model, revision = model_of(job.spec)
     return JobRow(
         id=job.id,
         state=job.state,
@@ -115,14 +119,15 @@ def _row(
         labels=job.labels,
         attempt=job.attempt,
         progress=job.progress if job.state is JobState.RUNNING else None,
+        stage_ends_at=stage_end(job) if job.state is JobState.RUNNING else None,
         queue_position=job.queue_position,
         waiting_reason=job.waiting_reason,
         failure=job.failure,
         perplexity=perplexity,
         times=spent,
         created_at=job.created_at,
-        last_seen_at=seen,
-        stale=job.state is JobState.RUNNING and seen is not None and seen < stale_before,
+        last_seen_at=job.last_seen_at,
+        stale=stale,
         cancelling=job.cancel_requested_at is not None and not job.done,
     )
 

@@ -10,8 +10,8 @@ from uuid import UUID
 from fastapi import Depends, Request, Response
 from pydantic import TypeAdapter, ValidationError
 
-from services.dashboard.figures import active_counts
 from services.dashboard.forms import Form, read_form
+from services.dashboard.job_queries import active_counts
 from services.dashboard.job_rows import JobRow, job_rows
 from services.dashboard.page_routes import page_router
 from services.dashboard.rendering import render, twin

@@ -54,6 +54,11 @@ function remember(element) {
 }
 
 function swap(old, fresh) {
+  // What was ticked stays ticked: a row says how its job stands, not what its reader picked.
+  for (const box of old.querySelectorAll("input:checked[id]")) {
+    const same = fresh.querySelector(`#${CSS.escape(box.id)}`);
+    if (same) same.checked = true;
+  }
   const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
   old.replaceWith(fresh);
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
