@@ -9,7 +9,8 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ghosted_core.checkpoint.snippets import FOLDER, OPERATOR_CODE, sees_images, snippets
+from ghosted_core.checkpoint.snippets import FOLDER
+from services.artifacts.fitting import fitting_snippets
 from services.artifacts.manifest import Manifest, ManifestFile
 from services.audit import link_given
 from services.db.models import Artifact, Job
@@ -112,18 +113,8 @@ def _show(job: Job, artifact: Artifact, tools: Toolbox, now: datetime) -> Artifa
         summary=manifest.summary,
         files=[_show_file(artifact.prefix, file, tools) for file in manifest.files],
         folder=FOLDER,
-        snippets=_snippets(manifest),
+        snippets=[SnippetRead.model_validate(asdict(one)) for one in fitting_snippets(manifest)],
     )
-
-
-def _snippets(manifest: Manifest) -> list[SnippetRead]:
-    source = manifest.summary.get("source")
-    architecture = source.get("architecture") if isinstance(source, dict) else None
-    fitting = snippets(
-        operators=any(file.path == OPERATOR_CODE for file in manifest.files),
-        images=sees_images(str(architecture)),
-    )
-    return [SnippetRead.model_validate(asdict(one)) for one in fitting]
 
 
 def _show_file(prefix: str, file: ManifestFile, tools: Toolbox) -> FileRead:

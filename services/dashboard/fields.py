@@ -1,5 +1,6 @@
 """Form fields out of JSON schemas: what a method can be told, its form asks for."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,6 +24,23 @@ class Field:
     choices: Sequence[str] = ()
     help: str = ""
     optional: bool = False
+
+
+@dataclass(frozen=True)
+class About:
+    """What a method or a section is, in a sentence; and what its settings mean, in paragraphs.
+
+    Names of settings stand between backticks.
+    """
+
+    short: str
+    more: Sequence[str] = ()
+
+
+def about(model: type[BaseModel]) -> About:
+    """As the model itself is described."""
+    first, *rest = inspect.cleandoc(model.__doc__ or "").split("\n\n")
+    return About(" ".join(first.split()), [" ".join(one.split()) for one in rest])
 
 
 def fields_of(

@@ -9,9 +9,12 @@ from uuid import UUID
 from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
+from ghosted_core.checkpoint.snippets import FOLDER, Snippet
 from services.artifacts.connection import HASTY
+from services.artifacts.fitting import fitting_snippets
 from services.artifacts.manifest import Manifest
 from services.artifacts.storage import open_store
+from services.audit import link_given
 from services.dashboard import job_queries, spec_words
 from services.dashboard.charts import Chart
 from services.dashboard.history import Times, times
@@ -23,7 +26,6 @@ from services.dashboard.job_queries import layer_counts
 from services.dashboard.job_repairs import Repair, repairs_of, spectrum_chart, training_charts
 from services.dashboard.job_rows import is_stale, known_layers, removal_of, stage_end, title_of
 from services.dashboard.job_sizes import BeforeAfter, sizes_of
-from services.dashboard.job_snippets import SnippetText, snippet_texts
 from services.dashboard.job_texts import Continuations, continuations_of
 from services.dashboard.job_timeline import Timeline, expected_stages, timeline
 from services.dashboard.page_routes import page_router
@@ -87,7 +89,8 @@ class JobPage:
     charts: tuple[Chart, ...]
     continuations: Continuations | None
     files: Files | None
-    snippets: tuple[SnippetText, ...]
+    folder: str
+    snippets: tuple[Snippet, ...]
     events: tuple[EventLine, ...]
     log: LogTail
     spec: tuple[SpecLine, ...]
@@ -164,7 +167,8 @@ def compose(found: Found, report: Report | None, now: datetime, *, lease_seconds
         charts=() if report is None else _charts(report),
         continuations=continuations_of(summary),
         files=None if found.artifact is None or manifest is None else files_of(found.artifact, manifest, now),
-        snippets=() if manifest is None else snippet_texts(manifest),
+        folder=FOLDER,
+        snippets=() if manifest is None else fitting_snippets(manifest),
         events=event_lines(found.events),
         log=found.log,
         spec=tuple(SpecLine(path, value) for path, value in spec_words.flat(job.spec).items()),
@@ -227,4 +231,5 @@ def job_file(job_id: UUID, path: str, tools: Tools, user: CurrentUser) -> Respon
         _, artifact = repository.get_with_artifact(session, user.viewer, job_id)
     seconds = tools.settings.link_seconds
     address = link_to(artifact, path, tools.store, datetime.now(UTC), seconds=seconds)
+    link_given(user.caller, "download", seconds, job_id=str(job_id), file=path)
     return RedirectResponse(address, TEMPORARY_REDIRECT, headers={"Cache-Control": "no-store"})

@@ -1,4 +1,4 @@
-"""The SQL of the pages about jobs: a fixed number of queries, each of a part of an index, however many there are."""
+"""The SQL of the pages about jobs: however many there are, a fixed number of queries of parts of indexes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -74,7 +74,9 @@ def metrics_of(session: ReadSession, jobs: Sequence[Job]) -> dict[UUID, list[Job
 def newest_with_result(session: ReadSession, viewer: Viewer, *, limit: int) -> Sequence[Job]:
     """At most `limit` jobs that have succeeded, or missed their gate and kept the result; newest first."""
     newest = select(Job).where(viewer.sees()).order_by(Job.id.desc())
-    failed = newest.with_only_columns(Job.id).where(Job.state == JobState.FAILED).limit(MOST_COUNTED).subquery()
+    failed = (
+        newest.with_only_columns(Job.id).where(Job.state == JobState.FAILED).limit(MOST_COUNTED).subquery()
+    )
     kept = newest.where(Job.id.in_(select(failed.c.id)), exists().where(Artifact.job_id == Job.id))
     succeeded = newest.where(Job.state == JobState.SUCCEEDED)
     found = [job for query in (succeeded, kept) for job in session.scalars(query.limit(limit))]

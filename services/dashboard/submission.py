@@ -14,14 +14,25 @@ from ghosted_core.spec import (
     STRATEGIES,
     Calibration,
     Evaluation,
+    Finetune,
     JobSpec,
+    Latency,
 )
+from services.dashboard.bounds import bound_lines, bounds_of
 from services.dashboard.fields import NO, YES, Field, fields_of, read, written
 from services.errors import InvalidRequestError
 
 # Text fields of their own, beside the settings that schemas describe.
 PLAIN = ("model", "layers", "dtype", "deadline_seconds")
-SECTIONS: Mapping[str, type[BaseModel]] = {"calibration": Calibration, "evaluation": Evaluation}
+LATENCY = "evaluation.latency"
+SECTIONS: Mapping[str, type[BaseModel]] = {
+    "calibration": Calibration,
+    "finetune": Finetune,
+    "evaluation": Evaluation,
+    LATENCY: Latency,
+}
+# Those that a job may do without, and whether it has them if the form does not say.
+SWITCHES = {"finetune": NO, "evaluation": YES, LATENCY: NO}
 METHODS: Mapping[str, Mapping[str, type[BaseModel]]] = {
     "strategy": {kind.model_fields["name"].default: kind for kind in STRATEGIES},
     "recovery": {kind.model_fields["name"].default: kind for kind in RECOVERIES},
@@ -30,7 +41,7 @@ DEFAULTS = {
     "strategy": JobSpec.model_fields["strategy"].default.name,
     "recovery": JobSpec.model_fields["recovery"].default.name,
     "calibration.dataset": Calibration.model_fields["dataset"].default.alias,
-    "evaluation": YES,
+    **SWITCHES,
     "evaluation.prompts": "\n".join(Evaluation.model_fields["prompts"].default),
     "dtype": "auto",
 }
@@ -57,7 +68,7 @@ def submission_of(values: Values) -> dict[str, Any]:
     """What the form asks for, as the body of a submission.
 
     Raises:
-        InvalidRequestError: the advanced part is no JSON object.
+        InvalidRequestError: the advanced part is no JSON object, or a line of the gate no bound.
     """
     body: dict[str, Any] = {name: _plain(name, values[name]) for name in PLAIN if values.get(name)}
     for method in METHODS:
@@ -66,9 +77,15 @@ def submission_of(values: Values) -> dict[str, Any]:
     if body["strategy"]["name"] == "explicit":
         body.pop("layers", None)
     body["calibration"] = _settings("calibration", values) | _dataset(values, "calibration")
-    body["evaluation"] = None if values.get("evaluation", YES) == NO else _evaluation(values)
+    if _wants("finetune", values):
+        body["finetune"] = _settings("finetune", values) | _dataset(values, "finetune")
+    body["evaluation"] = _evaluation(values) if _wants("evaluation", values) else None
     body["labels"] = _labels(values.get("labels", ""))
     return _merged(body, advanced(values.get("advanced", "")))
+
+
+def _wants(part: str, values: Values) -> bool:
+    return (values.get(part) or SWITCHES[part]) != NO
 
 
 def _plain(name: str, text: str) -> Any:
@@ -78,7 +95,7 @@ def _plain(name: str, text: str) -> Any:
 def _settings(part: str, values: Values) -> dict[str, Any]:
     # What is left empty is left out, so that it takes its default.
     return {
-        field.name.split(".", 1)[1]: read(field, values[field.name])
+        field.name.removeprefix(f"{part}."): read(field, values[field.name])
         for field in settings_of(part, values)
         if values.get(field.name)
     }
@@ -102,7 +119,10 @@ def _evaluation(values: Values) -> dict[str, Any]:
     tasks = [part.strip() for part in values.get("evaluation.tasks", "").split(",") if part.strip()]
     prompts = values.get("evaluation.prompts", DEFAULTS["evaluation.prompts"])
     lines = [line.strip() for line in prompts.splitlines() if line.strip()]
-    return {**found, "corpora": corpora, "tasks": tasks, "prompts": lines}
+    if _wants(LATENCY, values):
+        found["latency"] = _settings(LATENCY, values)
+    gate = bounds_of(values.get("evaluation.gate", ""))
+    return {**found, "corpora": corpora, "tasks": tasks, "prompts": lines, "gate": gate}
 
 
 def _labels(text: str) -> dict[str, str]:
@@ -145,12 +165,19 @@ def values_of(spec: Mapping[str, Any], labels: Mapping[str, str], deadline_secon
     for method in METHODS:
         values[method] = spec[method]["name"]
     for part in (*METHODS, *SECTIONS):
-        for name, value in (spec[part] or {}).items():
+        for name, value in (_part(spec, part) or {}).items():
             values |= _written(f"{part}.{name}", value)
-    if spec["evaluation"] is None:
-        values["evaluation"] = NO
+    for part in SWITCHES:
+        values[part] = NO if _part(spec, part) is None else YES
     left = _left_out(values, spec)
     return values | ({"advanced": json.dumps(left, indent=2)} if left else {})
+
+
+def _part(spec: Mapping[str, Any], path: str) -> Any:
+    found: Any = spec
+    for name in path.split("."):
+        found = (found or {}).get(name)
+    return found
 
 
 def _written(path: str, value: Any) -> dict[str, str]:
@@ -160,6 +187,8 @@ def _written(path: str, value: Any) -> dict[str, str]:
         return {path: "\n".join(value)}
     if path == "evaluation.tasks":
         return {path: ", ".join(one["name"] for one in value)}
+    if path == "evaluation.gate":
+        return {path: bound_lines(value)}
     if path == "evaluation.corpora":
         return {f"{path}.{one['name']}": YES for one in value}
     return {} if path.endswith(".name") or isinstance(value, dict) else {path: written(value)}

@@ -13,9 +13,9 @@ from fastapi.responses import RedirectResponse
 from pydantic import SecretStr, ValidationError
 
 from ghosted_core.errors import GhostedError
-from ghosted_core.spec import NAMED_CORPORA, RECOVERIES, STRATEGIES, JobSpec
+from ghosted_core.spec import NAMED_CORPORA, RECOVERIES, STRATEGIES, Bound, JobSpec
 from services.auth.scopes import Scope
-from services.dashboard.fields import Field
+from services.dashboard.fields import About, Field, about
 from services.dashboard.forms import ChangingUser, Form, SentForm, read_form
 from services.dashboard.page_routes import page_router
 from services.dashboard.rendering import render, twin
@@ -58,8 +58,12 @@ FREE = (
     "calibration.dataset",
     "evaluation",
     "evaluation.dataset",
+    "evaluation.gate",
+    "evaluation.latency",
     "evaluation.prompts",
     "evaluation.tasks",
+    "finetune",
+    "finetune.dataset",
 )
 router = page_router()
 
@@ -70,7 +74,7 @@ class Method:
 
     name: str
     title: str
-    about: str
+    about: About
     chosen: bool
 
 
@@ -82,6 +86,7 @@ class SubmitPage:
     strategies: Sequence[Method]
     recoveries: Sequence[Method]
     settings: Mapping[str, Sequence[Field]]
+    about: Mapping[str, About]
     models: Sequence[str]
     texts: Sequence[str]
     corpora: Sequence[str]
@@ -117,6 +122,7 @@ def _page(tools: Toolbox, values: Values, checked: Checked, retry_of: UUID | Non
         strategies=_methods(STRATEGIES, shown["strategy"]),
         recoveries=_methods(RECOVERIES, shown["recovery"]),
         settings={part: settings_of(part, shown) for part in (*METHODS, *SECTIONS)},
+        about={part: about(kind) for part, kind in {**SECTIONS, "evaluation.gate": Bound}.items()},
         models=sorted(tools.catalog.models),
         texts=sorted(tools.catalog.texts),
         corpora=NAMED_CORPORA,
@@ -132,8 +138,7 @@ def _page(tools: Toolbox, values: Values, checked: Checked, retry_of: UUID | Non
 def _methods(kinds: Sequence[Any], chosen: str) -> list[Method]:
     names = [kind.model_fields["name"].default for kind in kinds]
     return [
-        Method(name, kind.title, (kind.__doc__ or "").partition("\n")[0], name == chosen)
-        for name, kind in zip(names, kinds, strict=True)
+        Method(name, kind.title, about(kind), name == chosen) for name, kind in zip(names, kinds, strict=True)
     ]
 
 

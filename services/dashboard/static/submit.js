@@ -13,7 +13,13 @@ function marked(name) {
 function take(page) {
   for (const fresh of page.querySelectorAll("[data-checked][id]")) {
     const old = document.getElementById(fresh.id);
-    if (!old || old.isEqualNode(fresh)) continue;
+    if (!old) continue;
+    // What was opened to be read stays open.
+    for (const one of old.querySelectorAll("details[open][id]")) {
+      const same = fresh.querySelector(`#${CSS.escape(one.id)}`);
+      if (same) same.open = true;
+    }
+    if (old.isEqualNode(fresh)) continue;
     // What is being typed in must stay; its flaw has a place of its own.
     if (old.contains(document.activeElement) && fresh.id.endsWith("-settings")) continue;
     old.replaceWith(fresh);
