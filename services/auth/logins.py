@@ -49,7 +49,7 @@ def find(session: ReadSession, token: str) -> FoundLogin | None:
     if row is None:
         return None
     key, to_note = row
-    return FoundLogin(Caller(key.id, frozenset(key.scopes)), key.name, to_note)
+    return FoundLogin(Caller(key.id, frozenset(key.scopes), key.prefix), key.name, to_note)
 
 
 def end(session: WriteSession, token: str) -> None:

@@ -5,8 +5,10 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
+import httpx2
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
@@ -48,6 +50,21 @@ class Served:
         """Another key."""
         with self.database.write() as session:
             return create_key(session, "another", scopes=scopes)
+
+    def get(
+        self, path: str, cookie: str | None = None, *, key: str | None = None, **headers: str
+    ) -> httpx2.Response:
+        """What the address answers to whoever holds the cookie or the key, or to anybody."""
+        cookies = {} if cookie is None else {PLAIN_COOKIE: cookie}
+        sent = headers if key is None else {**headers, "Authorization": f"Bearer {key}"}
+        return httpx2.get(self.url + path, cookies=cookies, headers=sent, follow_redirects=False, timeout=30)
+
+    def twin(self, path: str, key: str | None = None) -> dict[str, Any]:
+        """A page's data, as the key sees it."""
+        answer = self.get(path, key=key or self.key)
+        assert answer.status_code == 200, answer.text
+        document: dict[str, Any] = answer.json()
+        return document
 
     def cookie(self, key: str | None = None) -> str:
         """The text of a cookie that is logged in with the key."""

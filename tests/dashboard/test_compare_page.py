@@ -2,12 +2,12 @@
 
 import csv
 import io
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
-import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -37,6 +37,11 @@ def three(served: Served, tmp_path: Path) -> list[UUID]:
     ]
 
 
+def asking(jobs: Iterable[UUID]) -> str:
+    """The query of an address that compares these."""
+    return "&".join(f"job={one}" for one in jobs)
+
+
 def test_jobs_are_picked_and_compared(served: Served, page: Page, three: list[UUID]) -> None:
     """Three boxes and a button: a chart, where their specs differ, which is best at what."""
     page.goto("/compare")
@@ -56,23 +61,14 @@ def test_jobs_are_picked_and_compared(served: Served, page: Page, three: list[UU
 
 def test_the_front_leaves_out_who_is_beaten(served: Served, three: list[UUID]) -> None:
     """On the chart's data: the dense model and the two jobs that win something."""
-    chart = twin(served, three)["charts"][0]  # type: ignore[index]
+    chart = served.twin(f"/compare.json?{asking(three)}")["charts"][0]
     front = next(series for series in chart["series"] if series["name"] == "Pareto front")
     assert {link.removeprefix("/jobs/") for link in front["links"]} == {str(three[0]), str(three[1]), ""}
 
 
-def twin(served: Served, jobs: list[UUID], more: str = "") -> dict[str, object]:
-    query = "&".join(f"job={one}" for one in jobs)
-    headers = {"Authorization": f"Bearer {served.key}"}
-    answer = httpx2.get(f"{served.url}/compare.json?{query}{more}", headers=headers, timeout=30)
-    assert answer.status_code == 200, answer.text
-    document: dict[str, object] = answer.json()
-    return document
-
-
 def test_the_axes_are_chosen(served: Served, page: Page, three: list[UUID]) -> None:
     """Accuracy against parameters, by the form alone; a job is a click away from the chart."""
-    page.goto("/compare?" + "&".join(f"job={one}" for one in three))
+    page.goto(f"/compare?{asking(three)}")
     page.get_by_label("Across").select_option("parameters")
     page.get_by_label("Up").select_option("acc_boolq")
     page.get_by_role("button", name="Compare").click()
@@ -90,14 +86,14 @@ def test_the_axes_are_chosen(served: Served, page: Page, three: list[UUID]) -> N
 
 def test_what_is_compared_is_exported(served: Served, page: Page, three: list[UUID]) -> None:
     """As CSV with a line a job, and as JSON with the page's own fields."""
-    page.goto("/compare?" + "&".join(f"job={one}" for one in three))
+    page.goto(f"/compare?{asking(three)}")
     with page.expect_download() as caught:
         page.get_by_role("link", name="CSV").click()
     lines = list(csv.DictReader(io.StringIO(Path(caught.value.path()).read_text(), newline="")))
     assert [line["job"] for line in lines] == [str(one) for one in three]
     assert [float(line["perplexity"]) for line in lines] == [27.35, 60.0, 70.0]
     assert [line["recovery.name"] for line in lines] == ["ghosted", "ghosted", "prune_and_comp"]
-    document = twin(served, three)
+    document = served.twin(f"/compare.json?{asking(three)}")
     assert set(document) == {field.name for field in fields(ComparePage)}
 
 
@@ -105,7 +101,7 @@ def test_values_that_do_not_compare_are_said_to(served: Served, page: Page, tmp_
     """Two perplexities on different texts stand beside each other with a warning."""
     other = Result(text={"dataset": "boolq-passages", "windows": 16, "length": 512, "fingerprint": "other"})
     jobs = [succeeded(served.scene, served.store, tmp_path, one) for one in (Result(), other)]
-    page.goto("/compare?" + "&".join(f"job={one}" for one in jobs))
+    page.goto(f"/compare?{asking(jobs)}")
     expect(page.get_by_role("note")).to_contain_text("different texts")
 
 
@@ -117,5 +113,4 @@ def test_without_jobs_the_page_says_what_to_do_first(served: Served, page: Page)
 
 def test_axe_finds_nothing(opener: Opener, three: list[UUID]) -> None:
     """By day and by night, on a phone and on a desk, before picking and after."""
-    query = "&".join(f"job={one}" for one in three)
-    assert violations(opener, f"/compare?{query}") + violations(opener, "/compare") == []
+    assert violations(opener, f"/compare?{asking(three)}") + violations(opener, "/compare") == []

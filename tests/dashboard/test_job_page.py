@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx2
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from services.dashboard.job_page import JobPage
 from services.dashboard.report_file import ReportShelf
-from services.dashboard.user import PLAIN_COOKIE
 from services.jobs import attempts, repository
 from services.jobs.viewer import Viewer
 from tests.dashboard.axe import violations
@@ -29,12 +27,6 @@ def inside(element: Locator, width: int, height: int) -> bool:
     box = element.bounding_box()
     assert box is not None
     return box["y"] >= 0 and box["y"] + box["height"] <= height and box["x"] + box["width"] <= width
-
-
-def get(served: Served, path: str, key: str | None = None) -> httpx2.Response:
-    """What the address answers to a key."""
-    headers = {"Authorization": f"Bearer {key or served.key}"}
-    return httpx2.get(f"{served.url}{path}", headers=headers, timeout=30)
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -99,7 +91,7 @@ def test_snippets_are_copied(served: Served, opener: Opener, tmp_path: Path) -> 
     first = page.locator(".snippet").first
     first.get_by_role("button", name="Copy").click()
     expect(first.get_by_role("button")).to_have_text("Copied")
-    told = get(served, f"/jobs/{job_id}.json").json()["snippets"][0]["code"]
+    told = served.twin(f"/jobs/{job_id}.json")["snippets"][0]["code"]
     assert "trust_remote_code=True" in told
     assert page.evaluate("navigator.clipboard.readText()") == told
 
@@ -217,13 +209,12 @@ def test_other_peoples_jobs_are_not_there(served: Served, tmp_path: Path) -> Non
     other = served.new_key("read", "submit", "admin")
     for one in (job_id, uuid4()):
         for path in (f"/jobs/{one}.json", f"/compare.json?job={one}"):
-            answer = get(served, path, other)
+            answer = served.get(path, key=other)
             assert answer.status_code == 404, path
             assert answer.json()["code"] == "job_not_found"
-    cookies = {"Cookie": f"{PLAIN_COOKIE}={served.cookie(other)}"}
+    cookie = served.cookie(other)
     for path in (f"/jobs/{job_id}", f"/jobs/{job_id}/files/config.json", f"/compare?job={job_id}"):
-        answer = httpx2.get(f"{served.url}{path}", headers=cookies, follow_redirects=False, timeout=30)
-        assert answer.status_code == 404, path
+        assert served.get(path, cookie).status_code == 404, path
 
 
 def test_the_twin_is_the_page(served: Served, tmp_path: Path) -> None:
@@ -231,7 +222,7 @@ def test_the_twin_is_the_page(served: Served, tmp_path: Path) -> None:
     jobs = furnish(served.database, served.owner_id)
     rich = succeeded(served.scene, served.store, tmp_path, Result())
     for job_id in (*jobs.values(), rich):
-        document = get(served, f"/jobs/{job_id}.json").json()
+        document = served.twin(f"/jobs/{job_id}.json")
         assert set(document) == {field.name for field in fields(JobPage)}
         assert document["job"]["id"] == str(job_id)
     assert document["repairs"][0]["condition"] == 1.4853e6

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
-import httpx2
 from playwright.sync_api import Page, expect
-from sqlalchemy import event, update
+from sqlalchemy import update
 from starlette.requests import Request
 
 from ghosted_core.catalog import builtin_catalog
@@ -18,6 +17,7 @@ from services.dashboard.user import User
 from services.db.models import Job
 from services.db.sessions import Database
 from tests.dashboard.conftest import Opener, Served, no_complaints
+from tests.dashboard.counting import counted
 from tests.dashboard.scenes import MODEL, OUT_OF_MEMORY, beat, furnish
 from tests.integration.services.crowd import fill
 from tests.serving import serve
@@ -181,20 +181,11 @@ def test_the_number_of_queries_is_constant(served: Served) -> None:
 
 
 def _statements(served: Served, database: Database) -> list[str]:
-    said: list[str] = []
-
-    def hear(_: object, __: object, statement: str, *___: object) -> None:
-        said.append(statement)
-
     scope = {"type": "http", "method": "GET", "path": "/jobs", "query_string": b"", "headers": []}
     user = User(Caller(served.owner_id, frozenset({"read"})), "tests")
     tools = cast("Any", SimpleNamespace(catalog=builtin_catalog(), settings=served.settings))
-    event.listen(database.engine, "before_cursor_execute", hear)
-    try:
-        with database.read() as session:
-            jobs_page(Request(scope), session, user, tools)
-    finally:
-        event.remove(database.engine, "before_cursor_execute", hear)
+    with counted(database) as said, database.read() as session:
+        jobs_page(Request(scope), session, user, tools)
     return said
 
 
@@ -204,11 +195,10 @@ def test_five_hundred_jobs(page: Page, served: Served) -> None:
     page.goto("/jobs")
     expect(page.locator("#rows tr")).to_have_count(50)
     expect(page.get_by_role("link", name="Older")).to_be_visible()
-    headers = {"Authorization": f"Bearer {served.key}"}
     seen: list[str] = []
     path = "/jobs"
     while path:
-        shown = httpx2.get(served.url + path.replace("/jobs", "/jobs.json", 1), headers=headers).json()
+        shown = served.twin(path.replace("/jobs", "/jobs.json", 1))
         seen += [one["id"] for one in shown["rows"]]
         path = shown["older"]
     assert len(seen) == len(set(seen)) == 500
@@ -217,9 +207,8 @@ def test_five_hundred_jobs(page: Page, served: Served) -> None:
 def test_what_did_not_change_is_not_sent_again(served: Served) -> None:
     """A page that is asked for with its tag is answered 304 while its data are the same."""
     served.scene.queued()
-    cookies = {"ghosted-login": served.cookie()}
-    first = httpx2.get(f"{served.url}/jobs", cookies=cookies)
-    headers = {"If-None-Match": first.headers["ETag"]}
-    assert httpx2.get(f"{served.url}/jobs", cookies=cookies, headers=headers).status_code == 304
+    cookie = served.cookie()
+    held = {"If-None-Match": served.get("/jobs", cookie).headers["ETag"]}
+    assert served.get("/jobs", cookie, **held).status_code == 304
     served.scene.queued()
-    assert httpx2.get(f"{served.url}/jobs", cookies=cookies, headers=headers).status_code == 200
+    assert served.get("/jobs", cookie, **held).status_code == 200

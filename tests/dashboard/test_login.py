@@ -23,11 +23,6 @@ PAGES = ("/jobs", "/submit", "/compare", "/system")
 ACTIONS = ("/submit", "/logout", "/jobs/{id}/cancel", "/jobs/{id}/delete", "/jobs/{id}/retry")
 
 
-def get(served: Served, path: str, cookie: str | None = None, **headers: str) -> httpx2.Response:
-    cookies = {} if cookie is None else {PLAIN_COOKIE: cookie}
-    return httpx2.get(served.url + path, cookies=cookies, headers=headers, follow_redirects=False)
-
-
 def post(
     served: Served, path: str, cookie: str | None, fields: dict[str, str], **headers: str
 ) -> httpx2.Response:
@@ -80,25 +75,25 @@ def test_a_login_that_ends_while_the_page_is_open(opener: Opener, served: Served
 @pytest.mark.parametrize("path", PAGES)
 def test_no_page_without_a_login(served: Served, path: str) -> None:
     """Whoever is not logged in is led to the login, a program is answered 401."""
-    assert get(served, path).status_code == 303
-    assert get(served, path).headers["Location"].startswith("/login")
-    assert get(served, f"{path}.json").status_code == 401
+    assert served.get(path).status_code == 303
+    assert served.get(path).headers["Location"].startswith("/login")
+    assert served.get(f"{path}.json").status_code == 401
 
 
 def test_the_end_of_a_key_is_the_end_of_its_logins(served: Served) -> None:
     """From the moment a key is revoked nobody is logged in with it."""
     cookie = served.cookie()
-    assert get(served, "/jobs", cookie).status_code == 200
+    assert served.get("/jobs", cookie).status_code == 200
     with served.database.write() as session:
         assert revoke_key(session, served.key.split("_")[1])
-    assert get(served, "/jobs", cookie).status_code == 303
+    assert served.get("/jobs", cookie).status_code == 303
 
 
 def test_a_twin_takes_cookie_and_key(served: Served) -> None:
     """The JSON of a page is for browsers that are logged in and for programs with a key."""
-    by_key = get(served, "/jobs.json", Authorization=f"Bearer {served.key}")
+    by_key = served.get("/jobs.json", Authorization=f"Bearer {served.key}")
     assert by_key.status_code == 200
-    assert by_key.json() == get(served, "/jobs.json", served.cookie()).json()
+    assert by_key.json() == served.get("/jobs.json", served.cookie()).json()
 
 
 @pytest.mark.parametrize("path", ACTIONS)
@@ -120,17 +115,17 @@ def test_forms_of_others_are_refused(served: Served, path: str, how: str) -> Non
     assert answer.status_code == 403
     assert "foreign_form" in answer.text
     assert state_of(served, job_id) == JobState.QUEUED
-    assert get(served, "/jobs", cookie).status_code == 200
+    assert served.get("/jobs", cookie).status_code == 200
 
 
 def test_a_key_that_may_only_read(served: Served, opener: Opener) -> None:
     """It sees no buttons that change something, and is refused if it sends their forms all the same."""
     cookie = served.cookie(served.new_key("read"))
-    shown = get(served, "/jobs", cookie)
+    shown = served.get("/jobs", cookie)
     assert shown.status_code == 200
     assert "/submit?" not in shown.text
     assert "New job" not in shown.text
-    assert get(served, "/submit", cookie).status_code == 403
+    assert served.get("/submit", cookie).status_code == 403
     fields = {"csrf_token": token_of(cookie), "model": "owner/name", "layers": "2"}
     assert post(served, "/submit", cookie, fields).status_code == 403
 
@@ -142,9 +137,9 @@ def test_foreign_jobs_do_not_exist(served: Served) -> None:
     fields = {"csrf_token": token_of(cookie), "confirmed": "yes"}
     for path in ("cancel", "delete"):
         assert post(served, f"/jobs/{job_id}/{path}", cookie, fields).status_code == 404
-    assert get(served, f"/jobs/{job_id}/delete", cookie).status_code == 404
-    assert get(served, f"/submit?from={job_id}", cookie).status_code == 404
-    assert get(served, "/jobs.json", cookie).json()["rows"] == []
+    assert served.get(f"/jobs/{job_id}/delete", cookie).status_code == 404
+    assert served.get(f"/submit?from={job_id}", cookie).status_code == 404
+    assert served.get("/jobs.json", cookie).json()["rows"] == []
     assert state_of(served, job_id) == JobState.QUEUED
 
 
@@ -211,7 +206,7 @@ def test_without_authentication_no_login_is_needed(served: Served) -> None:
 @pytest.mark.parametrize("path", ["/jobs", "/jobs.json", "/login", "/jobs/nothing", "/submit?from=x", "/"])
 def test_every_answer_has_safe_headers(served: Served, path: str) -> None:
     """Pages, data, errors and redirects: nothing inline runs, nothing frames them, nothing keeps them."""
-    headers = get(served, path, served.cookie()).headers
+    headers = served.get(path, served.cookie()).headers
     policy = headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
     assert "script-src 'self';" in policy
@@ -244,6 +239,6 @@ def test_the_cookie_opens_nothing_in_the_database(served: Served) -> None:
 def test_the_api_takes_no_cookie_and_no_form(served: Served) -> None:
     """A login is for pages: no site can call the API through it."""
     cookie = served.cookie()
-    assert get(served, "/v1/jobs", cookie).status_code == 401
+    assert served.get("/v1/jobs", cookie).status_code == 401
     answer = post(served, "/v1/jobs", cookie, {"model": "owner/name"}, Authorization=f"Bearer {served.key}")
     assert answer.status_code == 415

@@ -151,8 +151,7 @@ def test_only_what_has_no_field_is_left_to_json() -> None:
 @pytest.mark.parametrize("part", ["strategy", "recovery"])
 def test_every_method_is_offered_with_its_settings(served: Served, part: str) -> None:
     """What the library can do, the form offers, without being told of it."""
-    headers = {"Authorization": f"Bearer {served.key}"}
-    shown = httpx2.get(f"{served.url}/submit.json", headers=headers).json()
+    shown = served.twin("/submit.json")
     kinds = {"strategy": STRATEGIES, "recovery": RECOVERIES}[part]
     names = [kind.model_fields["name"].default for kind in kinds]
     assert [one["name"] for one in shown[{"strategy": "strategies", "recovery": "recoveries"}[part]]] == names

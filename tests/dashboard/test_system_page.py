@@ -1,31 +1,18 @@
 """Workers, queue and failures, as an operator and as anybody else sees them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from datetime import timedelta
-from typing import Any
 
-import httpx2
 from playwright.sync_api import Page, expect
-from sqlalchemy import event
 
 from services.auth.scopes import Caller
 from services.dashboard.system_page import SystemPage, system_page
 from services.dashboard.user import User
-from services.db.sessions import Database
 from services.toolbox import open_toolbox
 from tests.dashboard.axe import violations
 from tests.dashboard.conftest import Opener, Served
+from tests.dashboard.counting import counted
 from tests.dashboard.scenes import beat, furnish
-
-
-def twin(served: Served, key: str) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {key}"}
-    answer = httpx2.get(f"{served.url}/system.json", headers=headers, timeout=30)
-    assert answer.status_code == 200, answer.text
-    document: dict[str, Any] = answer.json()
-    return document
 
 
 def test_an_operator_sees_all_of_it(served: Served, page: Page) -> None:
@@ -58,14 +45,14 @@ def test_failures_are_counted_by_code_and_age(served: Served) -> None:
         fence = served.scene.running()
         served.scene.fail(fence)
         served.scene.shift(fence.job_id, finished_at=timedelta(days=days))
-    assert twin(served, served.key)["failures"] == [{"code": "out_of_memory", "day": 2, "week": 3}]
+    assert served.twin("/system.json")["failures"] == [{"code": "out_of_memory", "day": 2, "week": 3}]
 
 
 def test_a_key_of_no_operator_sees_its_own_numbers_alone(served: Served) -> None:
     """No worker's name, no figure and no id of other people's jobs."""
     jobs = furnish(served.database, served.owner_id)
     key = served.new_key("read", "submit")
-    document = twin(served, key)
+    document = served.twin("/system.json", key)
     assert set(document) == {field.name for field in fields(SystemPage)}
     assert (document["queue"]["queued"], document["queue"]["running"]) == (0, 0)
     assert (document["workers"], document["failures"]) == (None, [])
@@ -76,27 +63,12 @@ def test_a_key_of_no_operator_sees_its_own_numbers_alone(served: Served) -> None
 def test_an_operator_is_not_shown_whose_jobs_workers_run(served: Served) -> None:
     """That a worker is busy, and in what stage, but neither the job nor its model."""
     jobs = furnish(served.database, served.owner_id)
-    document = twin(served, served.new_key("read", "admin"))
+    document = served.twin("/system.json", served.new_key("read", "admin"))
     busy = [line for line in document["workers"] if line["worker"]["busy"]]
     assert [(line["job_id"], line["model"]) for line in busy] == [(None, None)]
     assert busy[0]["stage"] is not None
     assert document["queue"]["queued"] == 2
     assert not any(str(job_id) in str(document) for job_id in jobs.values())
-
-
-@contextmanager
-def counted(database: Database) -> Iterator[list[str]]:
-    """The statements that are sent meanwhile."""
-    sent: list[str] = []
-
-    def note(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        sent.append(statement)
-
-    event.listen(database.engine, "before_cursor_execute", note)
-    try:
-        yield sent
-    finally:
-        event.remove(database.engine, "before_cursor_execute", note)
 
 
 def test_the_number_of_queries_does_not_grow(served: Served) -> None:
