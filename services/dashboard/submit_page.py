@@ -97,11 +97,6 @@ class SubmitPage:
     flaws: Mapping[str, str] = field(default_factory=dict)
     foreseen: ValidationRead | None = None
 
-    @property
-    def general_flaw(self) -> str:
-        """What is wrong with no single field."""
-        return self.flaws.get("", "")
-
 
 @dataclass(frozen=True)
 class Checked:

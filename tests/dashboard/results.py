@@ -14,6 +14,7 @@ from services.artifacts.manifest import Manifest, ManifestFile
 from services.artifacts.storage import ArtifactStore
 from services.jobs import attempts
 from services.jobs.attempts import Fence, NewArtifact
+from services.jobs.failures import Failure
 from tests.dashboard.scenes import LAYERS, Scene
 
 SECONDS = {
@@ -30,6 +31,8 @@ SECONDS = {
 TEXT = {"dataset": "boolq-passages", "windows": 16, "length": 512, "fingerprint": "f3807df3"}
 TASK = {"task": "boolq", "standard_error": 0.0087}
 WAITED = timedelta(seconds=12)
+GATED = {"gate": [{"metric": "perplexity", "max_ratio": 1.2}], "on_miss": "keep"}
+MISSED = Failure("quality_gate", "perplexity is 27.35 (dense 18.42).", "Remove fewer layers.", "save")
 PROMPTS = ("Water boils when", "The capital of France is")
 TEXTS = {
     "dense": "it reaches a temperature of 100 degrees Celsius at sea level.",
@@ -143,6 +146,15 @@ def succeeded(scene: Scene, store: ArtifactStore, folder: Path, result: Result, 
         attempts.finish_succeeded(session, fence, stored(store, folder, fence, result))
     took = timedelta(seconds=sum(SECONDS.values()))
     scene.shift(fence.job_id, created_at=took + WAITED, started_at=took)
+    return fence.job_id
+
+
+def kept_in_spite(scene: Scene, store: ArtifactStore, folder: Path, result: Result, **spec: Any) -> UUID:
+    """A job whose result missed its gate and was kept all the same."""
+    fence = scene.running({"evaluation": GATED, **spec})
+    work_through(scene, fence, result)
+    with scene.database.write() as session:
+        attempts.finish_failed(session, fence, MISSED, kept=stored(store, folder, fence, result))
     return fence.job_id
 
 

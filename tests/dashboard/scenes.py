@@ -80,6 +80,12 @@ class Scene:
                 told = {"stage": stage, "seconds": took, "peak_memory_bytes": 3 * GIB}
                 attempts.record_event(session, fence, "stage_finished", told)
 
+    def choose_layers(self, fence: Fence, removed: Sequence[int], **scores: Any) -> None:
+        """The job has decided which layers go."""
+        told = {"removed": list(removed), "layer_count": LAYERS, "scores": scores}
+        with self.database.write() as session:
+            attempts.record_event(session, fence, "layers_chosen", told)
+
     def measure(self, fence: Fence, **metrics: float) -> None:
         """The job has these figures."""
         with self.database.write() as session:
@@ -226,6 +232,7 @@ def _stale(scene: Scene) -> UUID:
 def _running(scene: Scene) -> UUID:
     fence = scene.running({"strategy": "streamline", "layers": 5}, team="search", run="again")
     scene.finish_stages(fence, {"load": 4.0, "score": 30.2, "calibrate": 43.1, "solve": 2.2, "patch": 0.4})
+    scene.choose_layers(fence, range(21, 26), criterion="streamline", candidates=[[21, 0.98], [20, 0.97]])
     scene.stage(fence, "evaluate", 40_960, 98_304)
     scene.measure(fence, perplexity_dense=18.42, perplexity_pruned=61.07)
     scene.shift(

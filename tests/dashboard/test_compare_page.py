@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from services.dashboard.compare_page import ComparePage
+from services.dashboard.compare_page import MOST_JOBS, ComparePage
 from tests.dashboard.axe import violations
 from tests.dashboard.conftest import Opener, Served
 from tests.dashboard.results import Result, succeeded
@@ -103,6 +103,13 @@ def test_values_that_do_not_compare_are_said_to(served: Served, page: Page, tmp_
     jobs = [succeeded(served.scene, served.store, tmp_path, one) for one in (Result(), other)]
     page.goto(f"/compare?{asking(jobs)}")
     expect(page.get_by_role("note")).to_contain_text("different texts")
+
+
+def test_more_jobs_than_fit_beside_each_other_are_refused(served: Served) -> None:
+    """With the number that does, and what to do."""
+    answer = served.get(f"/compare?{asking(uuid4() for _ in range(MOST_JOBS + 1))}", served.cookie())
+    assert answer.status_code == 422
+    assert f"at most {MOST_JOBS} are compared at once" in answer.text
 
 
 def test_without_jobs_the_page_says_what_to_do_first(served: Served, page: Page) -> None:

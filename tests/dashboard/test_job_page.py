@@ -1,6 +1,7 @@
 """The page of a job, in whatever state."""
 
 import json
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from services.jobs import attempts, repository
 from services.jobs.viewer import Viewer
 from tests.dashboard.axe import violations
 from tests.dashboard.conftest import Opener, Served, no_complaints
-from tests.dashboard.results import Result, fit, stored, succeeded, work_through
+from tests.dashboard.results import Result, fit, kept_in_spite, stored, succeeded, work_through
 from tests.dashboard.scenes import OUT_OF_MEMORY, furnish
 
 HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=window.hit=2>{{ 7*7 }}'\"\u202e"
@@ -70,7 +71,9 @@ def test_all_parts_of_a_result_are_there(served: Served, page: Page, tmp_path: P
     expect(removed).to_have_count(5)
     removed.first.focus()
     (_, score) = Result().summary["plan"]["scores"]["candidates"][21]
-    expect(removed.first).to_have_attribute("data-tip", f"Layer 21: removed, score {score:.5g}")
+    expect(removed.first).to_have_attribute(
+        "data-tip", f"Layer 21: removed, score {score:.5g} of the run that begins here"
+    )
     assert "Layer 21" in page.evaluate("getComputedStyle(document.activeElement, '::after').content"), (
         "the score is shown to who goes there with the keyboard"
     )
@@ -80,6 +83,42 @@ def test_all_parts_of_a_result_are_there(served: Served, page: Page, tmp_path: P
     expect(page.locator("#sizes")).to_contain_text("256.6 MiB")
     expect(page.locator("#continuations article")).to_have_count(2)
     expect(page.locator("#files tbody tr")).to_have_count(5)
+
+
+def test_a_result_that_missed_its_gate_is_shown_whole(served: Served, page: Page, tmp_path: Path) -> None:
+    """The miss comes first, in the first screen; then figures, fits and files as of one that succeeded."""
+    job_id = kept_in_spite(served.scene, served.store, tmp_path, Result())
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("#failure .reason")).to_contain_text("perplexity is 27.35")
+    assert inside(page.locator("#failure .reason"), 1280, 800)
+    expect(page.locator("#now .tiles")).to_contain_text("27.35")
+    expect(page.locator("#layers .layer.removed")).to_have_count(5)
+    expect(page.locator("#quality")).to_contain_text("27.35 ± 0.30")
+    expect(page.locator("#repairs tbody tr")).to_have_count(1)
+    expect(page.locator("#files .note")).to_contain_text("missed its gate: perplexity is 27.35")
+    expect(page.locator("#files tbody tr")).to_have_count(5)
+    page.goto("/compare")
+    expect(page.locator(".choices li")).to_contain_text("missed its gate")
+
+
+def test_the_layers_of_a_running_job_are_shown_once_chosen(served: Served, page: Page) -> None:
+    """Before that the page says when; afterwards, without a reload, which go and what they scored."""
+    fence = served.scene.running({"strategy": "shortgpt", "layers": 2})
+    served.scene.stage(fence, "score", 10)
+    page.goto(f"/jobs/{fence.job_id}")
+    expect(page.locator("#layers")).to_contain_text("as soon as they are chosen")
+    served.scene.choose_layers(fence, (3, 9), criterion="shortgpt", candidates=[[3, 0.1], [4, 0.5]])
+    expect(page.locator("#layers .layer.removed")).to_have_count(2)
+    expect(page.locator("#layers .run")).to_have_text(["3", "9"])
+    expect(page.locator("#layers .layer").nth(3)).to_have_attribute("data-tip", "Layer 3: removed, score 0.1")
+
+
+def test_layers_without_scores_say_why(served: Served, page: Page) -> None:
+    """Where the job named its layers nothing was scored, and the strip says so."""
+    fence = served.scene.running({"strategy": {"name": "explicit", "indices": "3,9"}, "layers": None})
+    served.scene.choose_layers(fence, (3, 9), criterion="explicit", meaning="named by the user")
+    page.goto(f"/jobs/{fence.job_id}")
+    expect(page.locator("#layers")).to_contain_text("No scores, for none were needed: named by the user.")
 
 
 def test_snippets_are_copied(served: Served, opener: Opener, tmp_path: Path) -> None:
@@ -137,11 +176,12 @@ def test_the_page_is_whole_without_scripts(served: Served, opener: Opener, tmp_p
 
 
 def test_the_page_does_without_a_report(served: Served, page: Page) -> None:
-    """Where report.json cannot be read, what the database has is shown."""
+    """Where report.json cannot be read, what the database has is shown, and nothing else."""
     found = furnish(served.database, served.owner_id)
     page.goto(f"/jobs/{found['succeeded']}")
     expect(page.locator("#layers .layer.removed")).to_have_count(5)
     expect(page.locator("#repairs section")).to_have_count(0)
+    expect(page.locator("#now .tiles")).to_contain_text(re.compile(r"Weights\s*\d"))
 
 
 def test_a_report_is_believed_only_if_it_is_the_one_that_was_stored(served: Served, tmp_path: Path) -> None:

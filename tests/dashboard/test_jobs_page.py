@@ -3,6 +3,7 @@
 import re
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
 from zoneinfo import ZoneInfo
 
 from playwright.sync_api import Page, expect
@@ -109,6 +110,38 @@ def test_focus_stays_where_it_was(page: Page, served: Served) -> None:
     served.scene.stage(fence, "score", 16_384)
     expect(row(page, fence.job_id)).to_contain_text("score 25 %")
     expect(page.locator(f"#link-{fence.job_id}")).to_be_focused()
+
+
+def test_jobs_are_picked_for_comparison_with_the_keyboard(page: Page, served: Served) -> None:
+    """A box that is ticked stays so, and under the keyboard, while its row changes."""
+    fence, other = served.scene.running(), served.scene.queued()
+    page.goto("/jobs")
+    box = page.locator(f"#pick-{fence.job_id}")
+    box.focus()
+    page.keyboard.press("Space")
+    served.scene.stage(fence, "score", 16_384)
+    expect(row(page, fence.job_id)).to_contain_text("score 25 %")
+    expect(box).to_be_checked()
+    expect(box).to_be_focused()
+    page.locator(f"#pick-{other}").focus()
+    page.keyboard.press("Space")
+    page.locator("#compare").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/compare?*")
+    assert set(parse_qs(urlsplit(page.url).query)["job"]) == {str(fence.job_id), str(other)}
+
+
+def test_jobs_are_picked_for_comparison_on_a_phone(opener: Opener, served: Served) -> None:
+    """Without scripts too; as soon as one is ticked the button is in view, however long the list."""
+    furnish(served.database, served.owner_id)
+    page = opener(viewport={"width": 360, "height": 740}, java_script_enabled=False).new_page()
+    page.goto("/jobs")
+    expect(page.locator("#compare")).not_to_be_in_viewport()
+    page.locator("#rows input").first.check()
+    expect(page.locator("#compare")).to_be_in_viewport()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator("h1")).to_have_text("Compare")
+    expect(page.locator(".compared th[scope=col]")).to_have_count(1)
 
 
 def test_a_server_that_was_away(opener: Opener, served: Served) -> None:

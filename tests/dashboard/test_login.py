@@ -195,7 +195,9 @@ def test_without_authentication_no_login_is_needed(served: Served) -> None:
     """Where the operator switched keys off, the pages are there at once, still not for other sites' forms."""
     open_to_all = served.settings.model_copy(update={"auth_enabled": False})
     with serve(open_to_all) as url:
-        assert httpx2.get(f"{url}/jobs").status_code == 200
+        shown = httpx2.get(f"{url}/jobs")
+        assert shown.status_code == 200
+        assert "Log out" not in shown.text
         assert httpx2.get(f"{url}/login").headers["Location"] == "/jobs"
         fields = {"model": "owner/name", "layers": "2"}
         foreign = httpx2.post(f"{url}/submit", data=fields, headers={"Origin": "https://evil.example"})
@@ -215,6 +217,16 @@ def test_every_answer_has_safe_headers(served: Served, path: str) -> None:
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Referrer-Policy"] == "same-origin"
     assert headers["Cache-Control"] == "private, no-store"
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_names_its_data(served: Served, path: str) -> None:
+    """The address in a page's head, and in no other, is that of its twin."""
+    named = 'rel="alternate" type="application/json"'
+    cookie = served.cookie()
+    assert f'{named} href="{path}.json"' in served.get(path, cookie).text
+    assert served.get(f"{path}.json", cookie).headers["Content-Type"] == "application/json"
+    assert named not in served.get("/login").text + served.get("/jobs/nothing", cookie).text
 
 
 def test_ended_logins_are_forgotten(served: Served) -> None:

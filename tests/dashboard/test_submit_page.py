@@ -34,7 +34,9 @@ RICH = {
         "prompts": ["One", "Two"],
         "gate": [{"metric": "perplexity", "max_ratio": 2.0}],
         "on_miss": "keep",
+        "latency": {"rounds": 2},
     },
+    "finetune": {"trainable": "operator+down_proj", "epochs": 2, "dataset": "c4-train"},
     "dtype": "float32",
 }
 SPECS = {**{name: one["value"] for name, one in SUBMISSIONS.items()}, "rich": RICH}
@@ -98,6 +100,29 @@ def test_a_link_fills_the_form_in(opener: Opener, served: Served) -> None:
     assert job.spec_digest == JobSpec.model_validate(SPECS["named_layers"]).digest()
 
 
+def test_training_speed_and_gate_are_asked_for_by_fields(opener: Opener, served: Served) -> None:
+    """Each is switched on by its box, and a bound is a line; nothing needs to be written as JSON."""
+    page = opener(java_script_enabled=False).new_page()
+    page.goto(f"/submit?model={MODEL}&layers=5&finetune=true&finetune.epochs=2")
+    page.get_by_text("What is measured").click()
+    page.get_by_label("Measure speed and memory too").check()
+    page.locator('[id="evaluation.latency.rounds"]').fill("2")
+    gate = page.locator('[id="evaluation.gate"]')
+    gate.fill("perplexity is fine")
+    page.get_by_role("button", name="Submit").click()
+    expect(page.locator('[id="flaw-evaluation.gate"]')).to_contain_text("such as perplexity: max_ratio=1.5")
+    gate.fill("perplexity: max_ratio=1.5\nfirst_token_seconds: max_ratio=1")
+    page.get_by_role("button", name="Submit").click()
+    [job] = jobs(served)
+    gate_asked = [
+        {"metric": "perplexity", "max_ratio": 1.5},
+        {"metric": "first_token_seconds", "max_ratio": 1.0},
+    ]
+    measured = {"latency": {"rounds": 2}, "gate": gate_asked}
+    asked = {"model": MODEL, "layers": 5, "finetune": {"epochs": 2}, "evaluation": measured}
+    assert job.spec_digest == JobSpec.model_validate(asked).digest()
+
+
 def test_errors_without_javascript(opener: Opener, served: Served) -> None:
     """The form comes back as it was filled in, with the error beside its field."""
     page = opener(java_script_enabled=False).new_page()
@@ -140,7 +165,7 @@ def test_only_what_has_no_field_is_left_to_json() -> None:
     made = JobSpec.model_validate(RICH)
     values = values_of(made.model_dump(mode="json"), {}, 60)
     assert json.loads(values["advanced"]).keys() == {"evaluation"}
-    assert json.loads(values["advanced"])["evaluation"].keys() == {"corpora", "tasks", "gate"}
+    assert json.loads(values["advanced"])["evaluation"].keys() == {"corpora", "tasks"}
     edited = submission_of({**values, "evaluation.windows": "2", "layers": "3"})
     assert made.evaluation is not None
     assert JobSubmission.model_validate(edited).evaluation == made.evaluation.model_copy(

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from services.dashboard.job_layers import LayerStrip, strip_of
+from services.dashboard.job_layers import UNKNOWN_SCORES, LayerStrip, layers_of, strip_of
+from services.db.models import JobEvent
 
 
 def summary(removed: list[int], layer_count: int, candidates: list[Any] | None = None) -> dict[str, Any]:
@@ -32,7 +33,44 @@ def test_levels_run_from_the_lowest_to_the_highest_score() -> None:
     strip = drawn(strip_of(summary([1], 4, [[0, 0.9999], [1, 0.9997], [2, 0.9998]])))
     assert [cell.level for cell in strip.cells] == pytest.approx([1.0, 0.0, 0.5, None])
     assert strip.cells[1].tip == "Layer 1: removed, score 0.9997"
-    assert strip.cells[3].tip == "Layer 3: kept as layer 2, no score"
+    assert strip.cells[3].tip == "Layer 3: kept as layer 2, not scored"
+    assert strip.unscored == ""
+
+
+@pytest.mark.parametrize(
+    ("scores", "tip"),
+    [
+        ({"criterion": "angular", "candidates": [[1, 0.5]]}, "score 0.5 of the run that begins here"),
+        ({"criterion": "angular", "candidates": [[0, 0.5]]}, "no run can begin here"),
+        ({"criterion": "sleb", "candidates": [[0, 0.5]], "protected": [1]}, "protected"),
+        ({"criterion": "sleb", "candidates": [[1, 0.5]]}, "score 0.5"),
+    ],
+)
+def test_a_score_says_of_what_it_is_or_why_there_is_none(scores: dict[str, Any], tip: str) -> None:
+    """That of a run is not the layer's own."""
+    found = {"plan": {"removed": [1], "scores": scores}, "source": {"layer_count": 4}}
+    assert drawn(strip_of(found)).cells[1].tip == f"Layer 1: removed, {tip}"
+
+
+def test_where_nothing_was_scored_it_says_why() -> None:
+    """By the rule's own words; and where not even those are there, that they are not."""
+    found = summary([1], 4)
+    assert drawn(strip_of(found)).unscored == "No scores, for none were needed: change."
+    del found["plan"]["scores"]
+    assert drawn(strip_of(found)).unscored == UNKNOWN_SCORES
+
+
+def told(attempt: int, removed: list[int]) -> JobEvent:
+    payload = {"removed": removed, "layer_count": 4, "scores": {"criterion": "sleb"}}
+    return JobEvent(attempt=attempt, type="layers_chosen", payload=payload)
+
+
+def test_what_an_attempt_tells_stands_in_for_its_result() -> None:
+    """The latest word of that attempt alone, until there is an artifact, which knows better."""
+    events = [told(1, [0]), told(2, [1]), told(2, [2])]
+    assert [cell.removed for cell in drawn(layers_of({}, events, 2)).cells] == [False, False, True, False]
+    assert layers_of({}, events, 3) is None
+    assert drawn(layers_of(summary([3], 4), events, 2)).cells[3].removed
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,27 @@ from typing import Any
 import pytest
 from jinja2 import meta, nodes
 
+from services.dashboard.actions import DeletePage
 from services.dashboard.compare_page import ComparePage
 from services.dashboard.job_page import JobPage
-from services.dashboard.rendering import environment
+from services.dashboard.jobs_page import JobsPage
+from services.dashboard.login_page import LoginPage
+from services.dashboard.rendering import ErrorPage, environment
+from services.dashboard.submit_page import SubmitPage
 from services.dashboard.system_page import SystemPage
 
 # What `rendering.common` adds, and what the environment knows everywhere.
 COMMON = {"viewer", "csrf_token", "nav", "twin", "now", "stream", "asset", "style_marks"}
-PAGES = [("job.html", JobPage), ("compare.html", ComparePage), ("system.html", SystemPage)]
+PAGES = [
+    ("jobs.html", JobsPage),
+    ("job.html", JobPage),
+    ("submit.html", SubmitPage),
+    ("compare.html", ComparePage),
+    ("system.html", SystemPage),
+    ("login.html", LoginPage),
+    ("delete.html", DeletePage),
+    ("error.html", ErrorPage),
+]
 
 
 def parsed(name: str) -> nodes.Template:
@@ -31,12 +44,14 @@ def family(name: str) -> set[str]:
 
 
 def brought(name: str) -> set[str]:
-    """Names that the family imports from others for all of it."""
-    imports = [one for part in family(name) for one in parsed(part).find_all(nodes.FromImport)]
-    aliases = [one.target for part in family(name) for one in parsed(part).find_all(nodes.Import)]
-    return {entry if isinstance(entry, str) else entry[1] for one in imports for entry in one.names} | set(
-        aliases
-    )
+    """Names that the family makes or imports for itself."""
+    trees = [parsed(part) for part in family(name)]
+    imports = [one for tree in trees for one in tree.find_all(nodes.FromImport)]
+    found = {entry if isinstance(entry, str) else entry[1] for one in imports for entry in one.names}
+    found |= {one.target for tree in trees for one in tree.find_all(nodes.Import)}
+    found |= {one.name for tree in trees for one in tree.find_all(nodes.Macro)}
+    made = [one.target for tree in trees for one in tree.find_all(nodes.Assign)]
+    return found | {one.name for one in made if isinstance(one, nodes.Name)}
 
 
 @pytest.mark.parametrize(("name", "page"), PAGES)
