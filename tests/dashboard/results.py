@@ -39,6 +39,8 @@ TEXTS = {
     "pruned": "it it the the of of of water water water",
     "repaired": "the temperature reaches about 100 degrees and the pressure is normal.",
 }
+SPEEDS = {"dense": 10.0, "pruned": 12.0, "repaired": 11.8}
+CURVE = ({"step": 0, "held_out_kl": 0.5}, {"step": 8, "held_out_kl": 0.3, "loss": 0.4})
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Result:
     text: Mapping[str, Any] = field(default_factory=lambda: dict(TEXT))
     texts: Mapping[str, str] = field(default_factory=lambda: dict(TEXTS))
     prompts: Sequence[str] = PROMPTS
+    curve: Sequence[Mapping[str, Any]] = ()
     meaning: str = "angle between the states that enter and leave the run, averaged over tokens"
 
     @property
@@ -99,7 +102,8 @@ class Result:
     @property
     def report(self) -> dict[str, Any]:
         """What report.json holds beside the summary."""
-        return {"report": 1, **self.summary, "fits": [fit(*run) for run in self.runs]}
+        trained = {"finetune": {"curve": self.curve}} if self.curve else {}
+        return {"report": 1, **self.summary, **trained, "fits": [fit(*run) for run in self.runs]}
 
 
 def fit(start: int, stop: int) -> dict[str, Any]:
@@ -134,6 +138,8 @@ def measured(result: Result) -> dict[str, tuple[float, dict[str, Any]]]:
     for name, perplexity, accuracy in zip(TEXTS, result.perplexities, result.accuracies, strict=True):
         found[f"perplexity_{name}"] = (perplexity, {**result.text, "standard_error_nll": 0.011})
         found[f"acc_boolq_{name}"] = (accuracy, dict(TASK))
+        found[f"decode_tokens_per_second_{name}"] = (SPEEDS[name], {"rounds": 5})
+        found[f"peak_memory_bytes_{name}"] = (3e9 / SPEEDS[name], {"device": "cpu"})
         found[f"distinct_2_{name}"] = (0.8, {"prompts": 2, "new_tokens": 24})
     return found
 

@@ -1,6 +1,7 @@
 """The page of a job, in whatever state."""
 
 import json
+import logging
 import re
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from services.jobs import attempts, repository
 from services.jobs.viewer import Viewer
 from tests.dashboard.axe import violations
 from tests.dashboard.conftest import Opener, Served, no_complaints
-from tests.dashboard.results import Result, fit, kept_in_spite, stored, succeeded, work_through
+from tests.dashboard.results import CURVE, Result, fit, kept_in_spite, stored, succeeded, work_through
 from tests.dashboard.scenes import OUT_OF_MEMORY, furnish
 
 HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=window.hit=2>{{ 7*7 }}'\"\u202e"
@@ -81,6 +82,9 @@ def test_all_parts_of_a_result_are_there(served: Served, page: Page, tmp_path: P
     expect(page.locator("#quality")).to_contain_text("0.563 ± 0.009")
     expect(page.locator("#repairs tbody tr").first).to_contain_text("1.5e+06")
     expect(page.locator("#sizes")).to_contain_text("256.6 MiB")
+    speed = page.locator("#sizes tr", has_text="decode tokens per second")
+    expect(speed.locator("td")).to_have_text(["10.00", "11.80", "18.0 %"])
+    expect(page.locator("#sizes tr", has_text="peak memory")).to_contain_text("286.1 MiB")
     expect(page.locator("#continuations article")).to_have_count(2)
     expect(page.locator("#files tbody tr")).to_have_count(5)
 
@@ -257,16 +261,30 @@ def test_other_peoples_jobs_are_not_there(served: Served, tmp_path: Path) -> Non
         assert served.get(path, cookie).status_code == 404, path
 
 
+def test_a_link_that_a_page_gives_is_a_line_in_the_log(
+    served: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whose key got it, to which file of which job; as for a link that the API gives."""
+    job_id = succeeded(served.scene, served.store, tmp_path, Result())
+    caplog.set_level(logging.INFO)
+    answer = served.get(f"/jobs/{job_id}/files/config.json", served.cookie())
+    assert answer.status_code == 307
+    (told,) = [vars(record)["fields"] for record in caplog.records if record.message == "link given"]
+    assert (told["key_prefix"], told["file"]) == (served.key.split("_")[1], "config.json")
+    assert answer.headers["Location"] not in caplog.text
+
+
 def test_the_twin_is_the_page(served: Served, tmp_path: Path) -> None:
     """The JSON has the fields of the page's dataclass, for a job in any state."""
     jobs = furnish(served.database, served.owner_id)
-    rich = succeeded(served.scene, served.store, tmp_path, Result())
+    rich = succeeded(served.scene, served.store, tmp_path, Result(curve=CURVE))
     for job_id in (*jobs.values(), rich):
         document = served.twin(f"/jobs/{job_id}.json")
         assert set(document) == {field.name for field in fields(JobPage)}
         assert document["job"]["id"] == str(job_id)
     assert document["repairs"][0]["condition"] == 1.4853e6
     assert document["charts"][0]["series"][0]["x"][0] == 1.0
+    assert document["charts"][1]["series"][0]["y"] == [0.5, 0.3]
 
 
 def test_axe_finds_nothing(served: Served, opener: Opener, tmp_path: Path) -> None:
