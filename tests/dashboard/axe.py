@@ -6,7 +6,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext
 
 ALL_RULES = {"resultTypes": ["violations"]}
-# What a colour scheme can break; it takes the time of all other rules together.
+# What a colour scheme can break.
 CONTRAST = {**ALL_RULES, "runOnly": ["color-contrast"]}
 # Where pages must do: a phone and a desk, by day and by night. Other rules look at each layout once.
 VIEWS = (
