@@ -87,7 +87,8 @@ def _note(figures: dict[str, float], name: str, value: float | None, unit: float
 def costs(rows: Iterable[FigureRow]) -> tuple[Measure, ...]:
     """What can lie along the x axis: sizes, and the speeds among `rows`."""
     speeds = {row.metric: row for row in rows if row.kind == "speed"}
-    return (*COSTS, *(Measure(name, name, row.lower_is_better) for name, row in speeds.items()))
+    measured = (Measure(name, name.replace("_", " "), row.lower_is_better) for name, row in speeds.items())
+    return (*COSTS, *measured)
 
 
 def qualities(rows: Iterable[FigureRow]) -> tuple[Measure, ...]:

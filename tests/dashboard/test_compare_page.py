@@ -66,6 +66,14 @@ def test_the_front_leaves_out_who_is_beaten(served: Served, three: list[UUID]) -
     assert {link.removeprefix("/jobs/") for link in front["links"]} == {str(three[0]), str(three[1]), ""}
 
 
+def test_speed_and_accuracy_can_be_the_axes(served: Served, three: list[UUID]) -> None:
+    """Whatever was measured of the machine's time is a cost, and every task is a quality."""
+    document = served.twin(f"/compare.json?{asking(three)}&x=decode_tokens_per_second&y=acc_boolq")
+    (chart,) = document["charts"]
+    assert chart["title"] == "acc_boolq against decode tokens per second"
+    assert chart["series"][0]["x"] == [11.8, 11.8, 11.8]
+
+
 def test_the_axes_are_chosen(served: Served, page: Page, three: list[UUID]) -> None:
     """Accuracy against parameters, by the form alone; a job is a click away from the chart."""
     page.goto(f"/compare?{asking(three)}")

@@ -1,6 +1,7 @@
 """How PostgreSQL finds what pollers ask for, among 100,000 jobs."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -8,7 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Select, delete, event, select, text
 
-from services.dashboard import system_queries
+from services.dashboard import job_queries, system_queries
 from services.db.models import ApiKey, Base, Job
 from services.db.sessions import Database
 from services.jobs import listing, repository
@@ -46,15 +47,24 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-def sent_for(database: Database, query: Any) -> tuple[str, Any]:
-    """The statement of `query` with its parameters, as they go to the server."""
+@contextmanager
+def heard(database: Database) -> Iterator[list[tuple[str, Any]]]:
+    """The statements that are sent meanwhile, with their parameters."""
     caught: list[tuple[str, Any]] = []
 
     def note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         caught.append((statement, parameters))
 
-    with database.engine.connect() as connection:
-        event.listen(connection, "before_cursor_execute", note)
+    event.listen(database.engine, "before_cursor_execute", note)
+    try:
+        yield caught
+    finally:
+        event.remove(database.engine, "before_cursor_execute", note)
+
+
+def sent_for(database: Database, query: Any) -> tuple[str, Any]:
+    """The statement of `query` with its parameters, as they go to the server."""
+    with heard(database) as caught, database.engine.connect() as connection:
         connection.execute(query)
         connection.rollback()
     return caught[-1]
@@ -175,21 +185,13 @@ def test_all_that_is_asked_for_a_poll_and_a_look_uses_indexes(crowded: tuple[Dat
     """Not only the queries that this file knows of: every statement that is really sent."""
     database, owner_id = crowded
     job_id = newest_id(database, JobState.RUNNING)
-    sent: list[tuple[str, Any]] = []
-
-    def note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        sent.append((statement, parameters))
-
-    event.listen(database.engine, "before_cursor_execute", note)
-    try:
+    with heard(database) as sent:
         with database.read() as session:
             for one in (job_id, newest_id(database, JobState.QUEUED)):
                 show_one(session, repository.get(session, Viewer(owner_id), one), lease_seconds=30)
             listing.last_log_events(session, job_id, limit=10)
             listing.list_metrics(session, repository.get(session, Viewer(owner_id), job_id))
         looking_at(database, lease_seconds=30)({job_id: 0})
-    finally:
-        event.remove(database.engine, "before_cursor_execute", note)
     for statement, parameters in sent:
         with database.engine.connect() as connection:
             (answer,) = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters).one()
@@ -206,18 +208,9 @@ def test_the_system_page_reads_what_waits_runs_or_failed_lately(
     """By indexes, whatever else there is."""
     database, owner_id = crowded
     sees = Viewer(owner_id if known else None).sees()
-    sent: list[tuple[str, Any]] = []
-
-    def note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        sent.append((statement, parameters))
-
-    event.listen(database.engine, "before_cursor_execute", note)
-    try:
-        with database.read() as session:
-            found = system_queries.queue(session, sees)
-            (failures,) = system_queries.failures(session, sees)
-    finally:
-        event.remove(database.engine, "before_cursor_execute", note)
+    with heard(database) as sent, database.read() as session:
+        found = system_queries.queue(session, sees)
+        (failures,) = system_queries.failures(session, sees)
     assert (found.queued, found.running) == (4 * JOBS // 1000, 2 * JOBS // 1000)
     assert failures.code == "unsafe_model"
     assert failures.week == 10 * JOBS // 1000
@@ -226,6 +219,24 @@ def test_the_system_page_reads_what_waits_runs_or_failed_lately(
         with database.engine.connect() as connection:
             (answer,) = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters).one()
         assert all(one["Node Type"] != "Seq Scan" for one in nodes(answer[0]["Plan"])), statement
+
+
+def test_what_can_be_compared_is_found_by_indexes(crowded: tuple[Database, UUID]) -> None:
+    """The newest results, among them those of failed jobs, of which no more than so many are looked at."""
+    database, owner_id = crowded
+    with heard(database) as sent, database.read() as session:
+        found = job_queries.newest_with_result(session, Viewer(owner_id), limit=PAGE)
+    assert len(found) == PAGE
+    for statement, parameters in sent:
+        with database.engine.connect() as connection:
+            explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
+            (answer,) = connection.exec_driver_sql(explain, parameters).one()
+            connection.rollback()
+        plan = list(nodes(answer[0]["Plan"]))
+        # Without rows, as artifacts are here, a table is read as it is.
+        read = {one["Relation Name"] for one in plan if one["Node Type"] == "Seq Scan"}
+        assert read <= {"artifacts"}, statement
+        assert all(one["Actual Rows"] <= job_queries.MOST_COUNTED for one in plan), statement
 
 
 def test_deleting_reads_no_table(crowded: tuple[Database, UUID]) -> None:
