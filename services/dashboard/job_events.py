@@ -47,6 +47,10 @@ def _finished(payload: Payload) -> str:
     return f"{payload.get('stage')} after {_number(payload.get('seconds'))} s"
 
 
+def _chosen(payload: Payload) -> str:
+    return f"layers {', '.join(map(str, payload.get('removed', ())))} of {payload.get('layer_count')} go"
+
+
 def _metric(payload: Payload) -> str:
     value = payload.get("value")
     return f"{payload.get('name')} = {payload.get('reason') if value is None else _number(value)}"
@@ -75,6 +79,7 @@ def _as_json(payload: Payload) -> str:
 WORDS: Mapping[str, Callable[[Payload], str]] = {
     "stage_started": _started,
     "stage_finished": _finished,
+    "layers_chosen": _chosen,
     "metric": _metric,
     "requeued": _requeued,
     "failed": _failed,

@@ -13,7 +13,8 @@ from sqlalchemy import select
 
 from ghosted_core.spec import RECOVERIES, STRATEGIES, JobSpec
 from services.auth.scopes import ANYONE
-from services.dashboard.submission import settings_of, submission_of, values_of
+from services.dashboard.submission import METHODS, SECTIONS, settings_of, submission_of, values_of
+from services.dashboard.submit_page import FREE
 from services.dashboard.user import PLAIN_COOKIE, User
 from services.db.models import Job
 from services.examples import SUBMISSIONS
@@ -98,6 +99,15 @@ def test_a_link_fills_the_form_in(opener: Opener, served: Served) -> None:
     page.get_by_role("button", name="Submit").click()
     [job] = jobs(served)
     assert job.spec_digest == JobSpec.model_validate(SPECS["named_layers"]).digest()
+
+
+def test_every_field_has_a_place_for_its_flaw(served: Served) -> None:
+    """Whatever is found wrong is said somewhere: beside a field, or for the form as a whole."""
+    shown = served.get("/submit", served.cookie()).text
+    offered = {one.name for part in (*METHODS, *SECTIONS) for one in settings_of(part, {})}
+    # Tokens are taken only where the operator has set a key for them.
+    places = offered | set(FREE) - {"hub_token"}
+    assert {name for name in places if f'id="flaw-{name}"' not in shown} == set()
 
 
 def test_training_speed_and_gate_are_asked_for_by_fields(opener: Opener, served: Served) -> None:
