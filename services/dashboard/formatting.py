@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 STEP = 1024
 NONE = "\N{EN DASH}"
+LONGEST_TEXT = 300
 
 
 def size(amount_bytes: float | None) -> str:
@@ -52,6 +53,11 @@ def figure(value: float | None, digits: int = 2) -> str:
 def share(value: float | None, digits: int = 1) -> str:
     """A part of one, in percent."""
     return NONE if value is None else f"{100 * value:.{digits}f} %"
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text that may be endless."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
 def clock(moment: datetime) -> str:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from services.dashboard.formatting import shortened
 from services.db.models import JobEvent
 
-LONGEST_TEXT = 300
 Payload = Mapping[str, Any]
 
 
@@ -33,8 +33,7 @@ def event_lines(events: Sequence[JobEvent]) -> tuple[EventLine, ...]:
 
 def describe(kind: str, payload: Payload) -> str:
     """What the payload of an event of that type says."""
-    said = WORDS.get(kind, _as_json)(payload)
-    return said if len(said) <= LONGEST_TEXT else f"{said[:LONGEST_TEXT]}…"
+    return shortened(WORDS.get(kind, _as_json)(payload))
 
 
 def _started(payload: Payload) -> str:

@@ -10,7 +10,7 @@ VARIANTS = ("dense", "pruned", "repaired", "finetuned")
 # The figures of the last of these that there is are the job's result.
 RESULT = ("finetuned", "repaired", "pruned")
 # Their place is kept while they are not measured yet.
-ALWAYS = frozenset({"dense", "pruned", "repaired"})
+ALWAYS = VARIANTS[:3]
 LOWER_IS_BETTER = ("perplexity", "nll", "kl", "longest_repeat")
 RATE = "_per_second"
 COSTS = ("_seconds", "_bytes")
@@ -69,7 +69,7 @@ def figure_rows(metrics: Iterable[JobMetric]) -> tuple[FigureRow, ...]:
         if name and variant in VARIANTS:
             found.setdefault(name, {})[variant] = metric
     there = {variant for measured in found.values() for variant in measured}
-    variants = [variant for variant in VARIANTS if variant in there | ALWAYS]
+    variants = [variant for variant in VARIANTS if variant in {*there, *ALWAYS}]
     return tuple(_row(name, measured, variants) for name, measured in found.items())
 
 
@@ -80,9 +80,7 @@ def _row(name: str, measured: Mapping[str, JobMetric], variants: Sequence[str]) 
         kind=_kind(name, measured.values()),
         lower_is_better=_lower_is_better(name),
         on=_on(measured.values()),
-        fingerprint=next(
-            (str(one.detail["fingerprint"]) for one in measured.values() if "fingerprint" in one.detail), ""
-        ),
+        fingerprint=_fingerprint(measured.values()),
         cells=tuple(_cell(name, variant, measured.get(variant), largest) for variant in variants),
     )
 

@@ -11,13 +11,13 @@ from ghosted_core.sizes import config_sizes
 from ghosted_core.spec import RECOVERIES, STRATEGIES, resolve_amount
 from services.dashboard import job_queries
 from services.dashboard.history import Times, times
+from services.dashboard.job_figures import ALWAYS
 from services.db.models import Job
 from services.db.sessions import ReadSession
 from services.jobs.schemas import FailureRead, JobRead, ProgressRead
 from services.jobs.showing import show
 from services.jobs.states import JobState
 
-VARIANTS = ("dense", "pruned", "repaired")
 TITLES = {kind.model_fields["name"].default: kind.title for kind in (*STRATEGIES, *RECOVERIES)}
 # A worker that runs a job renews its lease several times within half of it.
 STALE_SHARE = 0.5
@@ -76,7 +76,7 @@ def job_rows(
     session: ReadSession, jobs: Sequence[Job], catalog: Catalog, *, lease_seconds: float, now: datetime
 ) -> list[JobRow]:
     """The jobs as a list shows them."""
-    names = [f"perplexity_{variant}" for variant in VARIANTS]
+    names = [f"perplexity_{variant}" for variant in ALWAYS]
     metrics = job_queries.values_of(session, jobs, names)
     layers = job_queries.layer_counts(session, jobs)
     spent = times(session, jobs)
@@ -145,7 +145,7 @@ def title_of(method: Mapping[str, Any]) -> str:
 
 def perplexity_of(metrics: Mapping[str, float | None]) -> Perplexity:
     """The perplexities among `metrics`."""
-    return Perplexity(*(metrics.get(f"perplexity_{variant}") for variant in VARIANTS))
+    return Perplexity(*(metrics.get(f"perplexity_{variant}") for variant in ALWAYS))
 
 
 def known_layers(spec: Mapping[str, Any], catalog: Catalog) -> int | None:

@@ -4,9 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from services.dashboard.formatting import shortened
 from services.dashboard.job_rows import Removal, model_of, removal_of, title_of
-
-LONGEST_TEXT = 300
 
 
 def model_name(spec: Mapping[str, Any]) -> str:
@@ -41,5 +40,4 @@ def _walk(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return told if len(told) <= LONGEST_TEXT else f"{told[:LONGEST_TEXT]}…"
+    return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
