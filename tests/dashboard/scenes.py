@@ -86,6 +86,11 @@ class Scene:
         with self.database.write() as session:
             attempts.record_event(session, fence, "layers_chosen", told)
 
+    def log(self, fence: Fence, message: str) -> None:
+        """The job said so."""
+        with self.database.write() as session:
+            attempts.record_event(session, fence, "log", {"level": "info", "message": message})
+
     def measure(self, fence: Fence, **metrics: float) -> None:
         """The job has these figures."""
         with self.database.write() as session:

@@ -1,6 +1,7 @@
 """The page of a job that a real worker runs, and of its result."""
 
 import hashlib
+import re
 from pathlib import Path
 from uuid import UUID
 
@@ -95,6 +96,28 @@ def test_a_job_is_deleted_after_a_confirmation(served: Served, page: Page) -> No
     page.get_by_role("button", name="Delete").click()
     expect(page).to_have_url(f"{served.url}/jobs")
     assert page.goto(f"/jobs/{fence.job_id}").status == 404  # type: ignore[union-attr]
+
+
+def test_who_reads_an_open_page_is_not_disturbed(served: Served, page: Page) -> None:
+    """Title and word for screen readers follow the job; what was opened stays open, the log in its place."""
+    fence = served.scene.running()
+    served.scene.stage(fence, "score", 10)
+    for index in range(60):
+        served.scene.log(fence, f"line {index}")
+    served.scene.measure(fence, kl_pruned=0.5)
+    page.goto(f"/jobs/{fence.job_id}")
+    expect(page).to_have_title(re.compile("^running"))
+    page.locator("#more-figures summary").click()
+    page.evaluate("document.getElementById('log').scrollTop = 120")
+    served.scene.measure(fence, kl_repaired=0.25)
+    served.scene.log(fence, "the last line")
+    expect(page.locator("#quality")).to_contain_text("0.250")
+    expect(page.locator("#log")).to_contain_text("the last line")
+    expect(page.locator("#more-figures")).to_have_attribute("open", "")
+    assert page.evaluate("document.getElementById('log').scrollTop") == 120
+    served.scene.fail(fence)
+    expect(page).to_have_title(re.compile("^failed"))
+    expect(page.get_by_role("status").locator("#state")).to_have_text("failed")
 
 
 def test_a_running_job_that_is_to_stop_says_so(served: Served, page: Page) -> None:

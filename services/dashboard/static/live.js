@@ -53,14 +53,22 @@ function remember(element) {
   for (const child of element.children) if (child.id) fromServer.set(child.id, child.outerHTML);
 }
 
-function swap(old, fresh) {
-  // What was ticked stays ticked: a row says how its job stands, not what its reader picked.
-  for (const box of old.querySelectorAll("input:checked[id]")) {
-    const same = fresh.querySelector(`#${CSS.escape(box.id)}`);
-    if (same) same.checked = true;
+// What the reader ticked or opened stays so: the page says how jobs stand, not what one looks at.
+function keepChoices(old, fresh) {
+  for (const [kind, property] of [["input:checked", "checked"], ["details[open]", "open"]]) {
+    for (const one of old.querySelectorAll(`${kind}[id]`)) {
+      const same = fresh.querySelector(`#${CSS.escape(one.id)}`);
+      if (same) same[property] = true;
+    }
   }
+}
+
+function swap(old, fresh) {
+  keepChoices(old, fresh);
+  const read = old.scrollTop;
   const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
   old.replaceWith(fresh);
+  if (read) fresh.scrollTop = read;
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
@@ -88,6 +96,7 @@ function mergeChildren(old, fresh) {
 }
 
 function merge(page) {
+  document.title = page.title;
   for (const fresh of page.querySelectorAll("[data-live][id]")) {
     const old = document.getElementById(fresh.id);
     if (!old || fromServer.get(fresh.id) === fresh.outerHTML) continue;
