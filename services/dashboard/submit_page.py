@@ -117,7 +117,7 @@ def _page(tools: Toolbox, values: Values, checked: Checked, retry_of: UUID | Non
         strategies=_methods(STRATEGIES, shown["strategy"]),
         recoveries=_methods(RECOVERIES, shown["recovery"]),
         settings={part: settings_of(part, shown) for part in (*METHODS, *SECTIONS)},
-        about={part: about(kind) for part, kind in {**SECTIONS, "evaluation.gate": Bound}.items()},
+        about={**{part: about(kind) for part, kind in SECTIONS.items()}, "evaluation.gate": about(Bound)},
         models=sorted(tools.catalog.models),
         texts=sorted(tools.catalog.texts),
         corpora=NAMED_CORPORA,
