@@ -114,7 +114,7 @@ def test_training_speed_and_gate_are_asked_for_by_fields(opener: Opener, served:
     """Each is switched on by its box, and a bound is a line; nothing needs to be written as JSON."""
     page = opener(java_script_enabled=False).new_page()
     page.goto(f"/submit?model={MODEL}&layers=5&finetune=true&finetune.epochs=2")
-    page.get_by_text("What is measured").click()
+    page.get_by_text("What is measured", exact=True).click()
     page.get_by_label("Measure speed and memory too").check()
     page.locator('[id="evaluation.latency.rounds"]').fill("2")
     gate = page.locator('[id="evaluation.gate"]')
