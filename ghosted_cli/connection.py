@@ -1,13 +1,15 @@
 """Which service a command talks to, and with which key: flags over environment over profile."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ghosted_cli.exits import NOTHING_LEFT, exit_codes
 from ghosted_cli.profiles import find_profile, open_to_others, profile_file, profile_names
 from ghosted_client import Client
 from ghosted_client.errors import NotAuthenticatedError, Problem
@@ -37,6 +39,25 @@ ProfileName = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, progress on stderr.")]
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """Which service a command talks to, with which key, and in which form it answers."""
+
+    url: Url = None
+    key_file: KeyFile = None
+    profile: ProfileName = None
+    as_json: Json = False
+
+    @contextmanager
+    def connected(self, interrupted: str = NOTHING_LEFT) -> Iterator[Client]:
+        """A client for a command's body; what goes wrong there ends the command as `exit_codes` says."""
+        with (
+            exit_codes(as_json=self.as_json, interrupted=interrupted),
+            connect(self.url, self.key_file, self.profile) as client,
+        ):
+            yield client
 
 
 @dataclass(frozen=True)

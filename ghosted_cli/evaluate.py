@@ -11,15 +11,24 @@ from rich.table import Table
 from ghosted_cli.compare import Compared, finite
 from ghosted_cli.compress import Cache, Device, Json
 from ghosted_cli.exits import exit_codes
-from ghosted_cli.measuring import Corpus, Latency, Limit, TaskData, Tasks, corpus_choices, task_choices
+from ghosted_cli.measuring import (
+    Corpus,
+    Latency,
+    Limit,
+    NewTokens,
+    Prompts,
+    TaskData,
+    Tasks,
+    Template,
+    corpus_choices,
+    task_choices,
+)
 from ghosted_cli.request import cache_folder, model_reference, text_reference, without_none
 from ghosted_cli.working import working
 from ghosted_core.spec import DEFAULT_TEXT, Evaluation, ModelReference
 
 if TYPE_CHECKING:
     from ghosted_core.evaluation import Evaluated
-
-Prompts = Annotated[list[str] | None, typer.Option("--prompt", help="To go on from; several times.")]
 
 
 def evaluate(
@@ -35,8 +44,8 @@ def evaluate(
     windows: Annotated[int, typer.Option(min=1, help="Windows of each text.")] = 16,
     sequence_length: Annotated[int | None, typer.Option(min=2, help="Tokens in a window.")] = None,
     prompt: Prompts = None,
-    new_tokens: Annotated[int, typer.Option(min=1, max=512, help="Length of continuations.")] = 24,
-    template: Annotated[str, typer.Option(help="Chat template of prompts: auto or none.")] = "auto",
+    new_tokens: NewTokens = None,
+    template: Template = None,
     latency: Latency = False,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     device: Device = "auto",

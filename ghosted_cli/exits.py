@@ -19,12 +19,11 @@ USAGE = 2
 REFUSED = 10
 TRY_AGAIN = 20
 INTERRUPTED = 130
+NOTHING_LEFT = "Interrupted; nothing was left behind."
 
 
 @contextmanager
-def exit_codes(
-    *, as_json: bool, interrupted: str = "Interrupted; nothing was left behind."
-) -> Iterator[None]:
+def exit_codes(*, as_json: bool, interrupted: str = NOTHING_LEFT) -> Iterator[None]:
     """Run a command's body: what goes wrong becomes a message on stderr and an exit code.
 
     10: the request, model, data or disk stands in the way; the message says what to change.

@@ -9,8 +9,9 @@ from uuid import UUID
 
 import typer
 
-from ghosted_cli.connection import Json, KeyFile, ProfileName, Url, connect
-from ghosted_cli.exits import REFUSED, exit_codes
+from ghosted_cli.connection import ServiceOptions
+from ghosted_cli.exits import REFUSED
+from ghosted_cli.options import spread
 from ghosted_cli.service_output import print_event, print_job, print_jobs, print_json, print_log
 from ghosted_cli.submitting import labels_of
 from ghosted_cli.transfer_progress import transfer_shown
@@ -33,6 +34,7 @@ class StateChoice(StrEnum):
     CANCELLED = "cancelled"
 
 
+@spread
 def jobs(
     *,
     state: Annotated[StateChoice | None, typer.Option(help="Only those in this state.")] = None,
@@ -48,13 +50,10 @@ def jobs(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="The most jobs to list.")] = 20,
     after: Annotated[UUID | None, typer.Option(help="List those older than this job.")] = None,
-    url: Url = None,
-    key_file: KeyFile = None,
-    profile: ProfileName = None,
-    as_json: Json = False,
+    service: ServiceOptions,
 ) -> None:
     """List your jobs, newest first."""
-    with exit_codes(as_json=as_json), connect(url, key_file, profile) as client:
+    with service.connected() as client:
         found = list(
             client.jobs(
                 limit=limit,
@@ -66,45 +65,41 @@ def jobs(
                 created_before=until and until.replace(tzinfo=UTC),
             )
         )
-        if as_json:
+        if service.as_json:
             print_json({"items": [job.model_dump(mode="json") for job in found]})
         else:
             print_jobs(found)
 
 
+@spread
 def events(
     job_id: JobId,
     *,
     after: Annotated[int, typer.Option(min=0, help="Only those numbered above this.")] = 0,
     follow: Follow = False,
-    url: Url = None,
-    key_file: KeyFile = None,
-    profile: ProfileName = None,
-    as_json: Json = False,
+    service: ServiceOptions,
 ) -> None:
     """Print what happened to a job, a line an event; with --json a JSON document a line."""
-    with exit_codes(as_json=as_json), connect(url, key_file, profile) as client:
+    with service.connected() as client:
         for event in client.events(job_id, after=after, follow=follow):
-            print_event(event, as_json=as_json)
+            print_event(event, as_json=service.as_json)
 
 
+@spread
 def logs(
     job_id: JobId,
     *,
     lines: Annotated[int, typer.Option(min=1, max=1000, help="The most lines of the past.")] = 200,
     follow: Follow = False,
-    url: Url = None,
-    key_file: KeyFile = None,
-    profile: ProfileName = None,
-    as_json: Json = False,
+    service: ServiceOptions,
 ) -> None:
     """Print the end of a job's log; with --json a JSON document a line."""
-    with exit_codes(as_json=as_json), connect(url, key_file, profile) as client:
+    with service.connected() as client:
         tail = client.log(job_id, lines=lines).items
         for line in tail:
-            print_log(line, as_json=as_json)
+            print_log(line, as_json=service.as_json)
         if follow:
-            _follow_log(client, job_id, tail[-1].number if tail else 0, as_json=as_json)
+            _follow_log(client, job_id, tail[-1].number if tail else 0, as_json=service.as_json)
 
 
 def _follow_log(client: Client, job_id: UUID, after: int, *, as_json: bool) -> None:
@@ -120,23 +115,21 @@ def _log_line(event: Event) -> LogLine:
     )
 
 
+@spread
 def pull(
     job_id: JobId,
     folder: Annotated[Path, typer.Argument(help="Folder to write; must not exist or be empty.")],
     *,
     workers: Annotated[int, typer.Option(min=1, max=32, help="Files at a time.")] = 4,
-    url: Url = None,
-    key_file: KeyFile = None,
-    profile: ProfileName = None,
-    as_json: Json = False,
+    service: ServiceOptions,
 ) -> None:
     """Fetch a job's artifact into FOLDER, check every file; started again, it goes on where it stopped."""
     kept = "Interrupted; what has arrived is kept, and the same command goes on from there."
-    with exit_codes(as_json=as_json, interrupted=kept), connect(url, key_file, profile) as client:
+    with service.connected(interrupted=kept) as client:
         total = client.artifact(job_id).total_bytes
         with transfer_shown("pull", total) as on_bytes:
             artifact = client.pull(job_id, folder.expanduser(), on_bytes=on_bytes, workers=workers)
-        if as_json:
+        if service.as_json:
             # Without the links, which open the files to anyone.
             shown = artifact.model_dump(mode="json", exclude={"files": {"__all__": {"url"}}})
             print_json({"folder": str(folder), **shown})
@@ -146,34 +139,30 @@ def pull(
             typer.echo(f"{len(artifact.files)} files, {artifact.total_bytes:,} bytes, checked: {folder}")
 
 
+@spread
 def cancel(
     job_id: JobId,
     *,
-    url: Url = None,
-    key_file: KeyFile = None,
-    profile: ProfileName = None,
-    as_json: Json = False,
+    service: ServiceOptions,
 ) -> None:
     """End a job: at once if it waits, within seconds if it runs."""
-    with exit_codes(as_json=as_json), connect(url, key_file, profile) as client:
-        print_job(client.cancel(job_id), as_json=as_json)
+    with service.connected() as client:
+        print_job(client.cancel(job_id), as_json=service.as_json)
 
 
+@spread
 def delete(
     job_id: JobId,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    url: Url = None,
-    key_file: KeyFile = None,
-    profile: ProfileName = None,
-    as_json: Json = False,
+    service: ServiceOptions,
 ) -> None:
     """Delete a job that has ended, with all its files; it cannot be brought back. Asks first."""
-    with exit_codes(as_json=as_json), connect(url, key_file, profile) as client:
+    with service.connected() as client:
         if not yes:
             _confirm(job_id)
         client.delete(job_id)
-        if as_json:
+        if service.as_json:
             print_json({"deleted": str(job_id)})
         else:
             typer.echo(f"{job_id}  deleted")

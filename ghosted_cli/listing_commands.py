@@ -7,8 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ghosted_cli.connection import Json, KeyFile, ProfileName, Url, connect
-from ghosted_cli.exits import exit_codes
+from ghosted_cli.connection import ServiceOptions
+from ghosted_cli.options import spread
 from ghosted_cli.service_output import print_json
 from ghosted_cli.service_progress import harmless
 from ghosted_client import KnownDataset, KnownModel, Upload, Worker
@@ -20,43 +20,43 @@ GIB = 1 << 30
 Item = TypeVar("Item", bound=Answer)
 
 
-def models(
-    *, url: Url = None, key_file: KeyFile = None, profile: ProfileName = None, as_json: Json = False
-) -> None:
+@spread
+def models(*, service: ServiceOptions) -> None:
     """List the models that the service knows by an alias; every other one is named as on the Hub."""
-    with exit_codes(as_json=as_json), connect(url, key_file, profile) as client:
-        _print(client.models(), ("alias", "layers", "parameters", "from", "title"), _model, as_json=as_json)
+    with service.connected() as client:
+        _print(
+            client.models(),
+            ("alias", "layers", "parameters", "from", "title"),
+            _model,
+            as_json=service.as_json,
+        )
 
 
-def datasets(
-    *, url: Url = None, key_file: KeyFile = None, profile: ProfileName = None, as_json: Json = False
-) -> None:
+@spread
+def datasets(*, service: ServiceOptions) -> None:
     """List the texts that the service knows by an alias; every other one is uploaded."""
-    with exit_codes(as_json=as_json), connect(url, key_file, profile) as client:
-        _print(client.datasets(), ("alias", "from", "title"), _dataset, as_json=as_json)
+    with service.connected() as client:
+        _print(client.datasets(), ("alias", "from", "title"), _dataset, as_json=service.as_json)
 
 
+@spread
 def uploads(
     *,
     limit: Annotated[int, typer.Option(min=1, help="The most uploads to list.")] = 20,
-    url: Url = None,
-    key_file: KeyFile = None,
-    profile: ProfileName = None,
-    as_json: Json = False,
+    service: ServiceOptions,
 ) -> None:
     """List your uploads that are still kept, newest first."""
-    with exit_codes(as_json=as_json), connect(url, key_file, profile) as client:
+    with service.connected() as client:
         titles = ("upload", "bytes", "documents", "kept until (UTC)")
-        _print(list(client.uploads(limit=limit)), titles, _upload, as_json=as_json)
+        _print(list(client.uploads(limit=limit)), titles, _upload, as_json=service.as_json)
 
 
-def workers(
-    *, url: Url = None, key_file: KeyFile = None, profile: ProfileName = None, as_json: Json = False
-) -> None:
+@spread
+def workers(*, service: ServiceOptions) -> None:
     """List the workers: what each has and does. Takes a key of the scope admin."""
-    with exit_codes(as_json=as_json), connect(url, key_file, profile) as client:
+    with service.connected() as client:
         titles = ("worker", "device", "class", "free GiB", "state", "last seen (UTC)")
-        _print(client.workers(), titles, _worker, as_json=as_json)
+        _print(client.workers(), titles, _worker, as_json=service.as_json)
 
 
 def _print(

@@ -1,11 +1,11 @@
-"""From command-line options to what is to be measured, shared by `compress` and `evaluate`."""
+"""From command-line options to what is to be measured, shared by `evaluate` and the commands of jobs."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ghosted_cli.request import setting, text_reference, without_none
+from ghosted_cli.request import ReadText, setting, text_reference, without_none
 from ghosted_core.errors import InvalidSpecError
 
 Corpus = Annotated[
@@ -30,16 +30,19 @@ Gate = Annotated[
     ),
 ]
 Latency = Annotated[
-    bool, typer.Option("--latency", help="Measure tokens a second and peak memory on this machine.")
+    bool, typer.Option("--latency", help="Measure tokens a second and peak memory where the models run.")
 ]
 OnMiss = Annotated[
-    str, typer.Option(help="What becomes of a checkpoint that misses its gate: withhold or keep.")
+    str | None, typer.Option(help="What becomes of a checkpoint that misses its gate: withhold or keep.")
 ]
+Prompts = Annotated[list[str] | None, typer.Option("--prompt", help="To go on from; several times.")]
+NewTokens = Annotated[int | None, typer.Option(min=1, max=512, help="Length of continuations.")]
+Template = Annotated[str | None, typer.Option(help="Chat template of prompts: auto or none.")]
 
 
-def corpus_choices(texts: list[str] | None) -> list[dict[str, Any]]:
-    """'NAME' or 'NAME=FILE' as corpora of a spec."""
-    return [_corpus(text) for text in texts or ()]
+def corpus_choices(texts: list[str] | None, read: ReadText = text_reference) -> list[dict[str, Any]]:
+    """'NAME' or 'NAME=TEXT' as corpora of a spec, the text as `read` says."""
+    return [_corpus(text, read) for text in texts or ()]
 
 
 def task_choices(texts: list[str] | None, limit: int | None) -> list[dict[str, Any]]:
@@ -57,9 +60,9 @@ def gate_choices(texts: list[str] | None) -> list[dict[str, Any]]:
     return [_bound(text) for text in texts or ()]
 
 
-def _corpus(text: str) -> dict[str, Any]:
+def _corpus(text: str, read: ReadText) -> dict[str, Any]:
     name, _, place = text.partition("=")
-    return without_none({"name": name, "dataset": text_reference(place or None)})
+    return without_none({"name": name, "dataset": read(place or None)})
 
 
 def _task(text: str, limit: int | None) -> dict[str, Any]:

@@ -9,34 +9,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ghosted_cli.compress import (
-    Cache,
-    Device,
-    Dtype,
-    HeldOut,
-    Json,
-    Layers,
-    Model,
-    NoEvaluation,
-    Recovery,
-    Remove,
-    Revision,
-    Seed,
-    SequenceLength,
-    Sequences,
-    Strategy,
-    Windows,
-)
+from ghosted_cli.compress import Cache, Device, Json, Model, Revision
 from ghosted_cli.exits import exit_codes
+from ghosted_cli.job_options import JobOptions
+from ghosted_cli.options import spread
 from ghosted_cli.render import ranges
-from ghosted_cli.request import (
-    cache_folder,
-    calibration_choice,
-    job_spec,
-    model_reference,
-    strategy_choice,
-    without_none,
-)
+from ghosted_cli.request import cache_folder, job_spec, model_reference
 from ghosted_cli.scores import score_lines
 from ghosted_cli.working import working
 
@@ -49,21 +27,12 @@ if TYPE_CHECKING:
 MEGA = 1e6
 
 
+@spread
 def plan(
     model: Model,
-    layers: Layers = None,
-    remove: Remove = None,
-    strategy: Strategy = "streamline",
-    recovery: Recovery = "ghosted",
+    *,
     revision: Revision = None,
-    calibration: Annotated[str | None, typer.Option(help="Text file or alias to score on.")] = None,
-    sequences: Sequences = None,
-    sequence_length: SequenceLength = None,
-    held_out: HeldOut = None,
-    windows: Windows = None,
-    no_evaluation: NoEvaluation = False,
-    dtype: Dtype = "auto",
-    seed: Seed = 0,
+    asked: JobOptions,
     device: Device = "auto",
     cache: Cache = None,
     out: Annotated[
@@ -71,19 +40,12 @@ def plan(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what `compress` would remove from MODEL and why, and what it needs. Writes nothing."""
+    """Say what `compress` with the same options would remove from MODEL and why, and what it needs.
+
+    Writes nothing.
+    """
     with exit_codes(as_json=as_json):
-        spec = job_spec(
-            {
-                "model": model_reference(model, revision),
-                "strategy": strategy_choice(strategy, remove),
-                "layers": layers,
-                "recovery": recovery,
-                "calibration": calibration_choice(calibration, sequences, sequence_length, held_out, seed),
-                "evaluation": None if no_evaluation else without_none({"windows": windows}),
-                "dtype": dtype,
-            }
-        )
+        spec = job_spec({"model": model_reference(model, revision), **asked.parts()})
         from ghosted_core.preview import preview
 
         with working(cache_folder(cache), device) as place:
@@ -161,6 +123,7 @@ def _needs(estimated: "Estimate", room: "Room") -> Table:
         ("+ while scoring", memory.scoring_bytes, ""),
         ("+ while calibrating", memory.calibration_bytes, ""),
         ("  of them statistics", memory.statistics_bytes, ""),
+        ("+ while training", memory.finetune_bytes, ""),
         ("+ while evaluating", memory.evaluation_bytes, ""),
         (f"memory at least ({room.device})", memory.peak_bytes, _known(room.memory_free_bytes)),
         ("disk: checkpoint", disk.checkpoint_bytes, ""),

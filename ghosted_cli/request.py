@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ from ghosted_core.catalog import Catalog
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.registry import read_registry
 from ghosted_core.spec import STRATEGIES, Explicit, JobSpec, is_hub_id, parse_indices
+
+# How a text that an option names stands in a spec; None stays None.
+ReadText = Callable[[str | None], Any]
 
 CACHE_VARIABLE = "GHOSTED_CACHE"
 CATALOG_VARIABLE = "GHOSTED_CATALOG"
@@ -39,11 +43,14 @@ def model_reference(text: str, revision: str | None) -> dict[str, Any] | str:
     path = Path(text).expanduser()
     if text.startswith((".", "/", "~")) or text.endswith(".gguf") or path.exists():
         return {"kind": "local", "path": str(path)}
-    if is_hub_id(text):
-        return {"kind": "hub", "id": text, "revision": revision}
-    if "/" in text and "@" not in text:
+    if "/" in text and "@" not in text and not is_hub_id(text):
         raise InvalidSpecError(f"'{text}' is neither a folder here nor a Hub id of the form owner/name.")
-    return text
+    return hub_model(text, revision)
+
+
+def hub_model(text: str, revision: str | None) -> dict[str, Any] | str:
+    """A Hub id, at `revision` if one is given, else an alias or an id that names its revision."""
+    return {"kind": "hub", "id": text, "revision": revision} if is_hub_id(text) else text
 
 
 def text_reference(text: str | None) -> dict[str, Any] | str | None:
@@ -84,7 +91,7 @@ def strategy_choice(text: str, remove: str | None) -> dict[str, Any]:
     return {**{key: setting(value) for key, value in _pairs(settings)}, "name": name}
 
 
-def finetune_choice(settings: str | None, *, asked: bool) -> dict[str, Any] | None:
+def finetune_choice(settings: str | None, *, asked: bool, read: ReadText) -> dict[str, Any] | None:
     """'SETTING=VALUE,...' as the training of a spec; None if neither settings nor training were asked for.
 
     Raises:
@@ -92,9 +99,7 @@ def finetune_choice(settings: str | None, *, asked: bool) -> dict[str, Any] | No
     """
     if settings is None:
         return {} if asked else None
-    return {
-        key: text_reference(value) if key == "dataset" else setting(value) for key, value in _pairs(settings)
-    }
+    return {key: read(value) if key == "dataset" else setting(value) for key, value in _pairs(settings)}
 
 
 def _pairs(settings: str) -> list[tuple[str, str]]:
@@ -120,12 +125,12 @@ def strategy_names() -> str:
 
 
 def calibration_choice(
-    dataset: str | None, sequences: int | None, sequence_length: int | None, held_out: int | None, seed: int
+    dataset: Any, sequences: int | None, sequence_length: int | None, held_out: int | None, seed: int | None
 ) -> dict[str, Any]:
     """The calibration part of a spec; what was not given is left to its defaults."""
     return without_none(
         {
-            "dataset": text_reference(dataset),
+            "dataset": dataset,
             "sequences": sequences,
             "sequence_length": sequence_length,
             "held_out_sequences": held_out,

@@ -1,22 +1,64 @@
 """What `ghosted submit` and `ghosted retry` send, and what they do with a text of the user's own."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from uuid import UUID
+from typing import Annotated, Any
 
-from ghosted_cli.request import job_spec, without_none
+import typer
+
 from ghosted_cli.transfer_progress import transfer_shown
 from ghosted_client import Client, ClientError, Upload
 from ghosted_client.uploading import FORMATS, text_format
 from ghosted_core.errors import DataNotFoundError, InvalidSpecError
-from ghosted_core.spec import JobSpec, UploadText
+from ghosted_core.spec import LocalText
 
-CORPORA = "corpora."
 TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  The name of a variable.
+
+
+Labels = Annotated[list[str] | None, typer.Option("--label", help="NAME=TEXT, given back with the job.")]
+Deadline = Annotated[int | None, typer.Option(min=1, help="Seconds that the job may run.")]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--idempotency-key", help="A text of your own: within 24 hours, it makes one job however often sent."
+    ),
+]
+HubToken = Annotated[
+    bool, typer.Option("--hub-token", help="Send the Hub token in $HF_TOKEN along, for gated models.")
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Watch the job until it ends.")]
+
+
+@dataclass(frozen=True)
+class SubmissionOptions:
+    """What is said beside what the job is to do."""
+
+    label: Labels = None
+    deadline: Deadline = None
+    idempotency_key: Key = None
+    token: HubToken = False
+    wait: Wait = False
+
+    @property
+    def labels(self) -> dict[str, str] | None:
+        """The labels; None where none is given.
+
+        Raises:
+            InvalidSpecError: one has another form.
+        """
+        return None if self.label is None else labels_of(self.label)
+
+    @property
+    def hub_token(self) -> str | None:
+        """The user's token of the Hub, if it is to be sent.
+
+        Raises:
+            InvalidSpecError: there is none.
+        """
+        return hub_token() if self.token else None
 
 
 def labels_of(given: list[str]) -> dict[str, str]:
@@ -34,14 +76,12 @@ def labels_of(given: list[str]) -> dict[str, str]:
     return labels
 
 
-def hub_token(*, wanted: bool) -> str | None:
-    """The user's token of the Hub, if it is to be sent.
+def hub_token() -> str:
+    """The user's token of the Hub.
 
     Raises:
         InvalidSpecError: there is none.
     """
-    if not wanted:
-        return None
     token = os.environ.get(TOKEN_VARIABLE)
     if not token:
         raise InvalidSpecError(
@@ -51,8 +91,8 @@ def hub_token(*, wanted: bool) -> str | None:
     return token
 
 
-def text_file(text: str | None) -> Path | None:
-    """The file that `text` names; None if it is an alias of the service.
+def service_text(text: str | None) -> dict[str, Any] | str | None:
+    """A file here, which is to be uploaded, or an alias of the service; None stays None.
 
     Raises:
         DataError: it is a file's name, but of none that can be uploaded.
@@ -61,69 +101,22 @@ def text_file(text: str | None) -> Path | None:
         return None
     path = Path(text).expanduser()
     if not (path.exists() or "/" in text or path.suffix.lower() in FORMATS):
-        return None
+        return text
     text_format(path)
     if not path.is_file():
         raise DataNotFoundError(f"There is no file '{path}'.")
-    return path
+    return LocalText(path=str(path)).model_dump()
 
 
-@dataclass(frozen=True)
-class Texts:
-    """The texts that a submission names, by their places: an alias of the service or a file here each.
-
-    Places are `calibration`, `evaluation` and `corpora.NAME`; None is what a place has by itself.
-    """
-
-    named: Mapping[str, str | None]
-
-    @classmethod
-    def of(cls, calibration: str | None, evaluation: str | None, corpora: list[str] | None) -> "Texts":
-        """As the options of that name say them; corpora are NAME or NAME=TEXT."""
-        pairs = (corpus.partition("=") for corpus in corpora or ())
-        own = {f"{CORPORA}{name}": text or None for name, _, text in pairs}
-        return cls({"calibration": calibration, "evaluation": evaluation, **own})
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """The files that have to be uploaded, by their places.
-
-        Raises:
-            DataError: a file's name, but of none that can be uploaded.
-        """
-        found = {place: text_file(text) for place, text in self.named.items()}
-        return {place: file for place, file in found.items() if file is not None}
-
-    def in_spec(self, fields: Mapping[str, Any], uploaded: Mapping[str, Any]) -> JobSpec:
-        """The spec of `fields` on these texts, with what was uploaded in the places of files.
-
-        Raises:
-            pydantic.ValidationError: it is none.
-        """
-        datasets = {place: uploaded.get(place, text) for place, text in self.named.items()}
-        changed = {place: datasets[place] for place in ("calibration", "evaluation")}
-        told = {name: _with_dataset(fields[name], dataset) for name, dataset in changed.items()}
-        corpora = [
-            without_none({"name": place.removeprefix(CORPORA), "dataset": dataset})
-            for place, dataset in datasets.items()
-            if place.startswith(CORPORA)
-        ]
-        if corpora and told["evaluation"] is not None:
-            told["evaluation"] = {**told["evaluation"], "corpora": corpora}
-        return job_spec({**fields, **told})
-
-
-def _with_dataset(part: dict[str, Any] | None, dataset: Any) -> dict[str, Any] | None:
-    return part if part is None or dataset is None else {**part, "dataset": dataset}
-
-
-def check_repeatable(texts: Texts, idempotency_key: str | None) -> None:
-    """Return if submitting the same again would be the same request.
+def check_repeatable(fields: Mapping[str, Any], idempotency_key: str | None) -> None:
+    """Return if submitting `fields` again would be the same request.
 
     Raises:
         InvalidSpecError: each time another upload would be named.
     """
-    if idempotency_key is not None and texts.files:
+    files: list[Path] = []
+    _in_place_of_files(fields, files.append)
+    if idempotency_key is not None and files:
         raise InvalidSpecError(
             "--idempotency-key does not go with a file to upload: each time it is another upload.",
             advice=(
@@ -133,37 +126,46 @@ def check_repeatable(texts: Texts, idempotency_key: str | None) -> None:
         )
 
 
-@contextmanager
-def spec_with_texts(client: Client, fields: dict[str, Any], texts: Texts) -> Iterator[JobSpec]:
-    """The spec on `texts`: aliases, or files that are uploaded and named in it.
+@dataclass(frozen=True)
+class Uploads:
+    """The files that a request names, at the service; each of them once."""
 
-    A file that is named twice is uploaded once. If the block fails, the uploads are deleted again.
-    """
-    files = texts.files
-    # What is wrong otherwise is told before anything is sent: any alias serves in a file's place.
-    texts.in_spec(fields, dict.fromkeys(files, "uploaded"))
-    sent: dict[Path, Upload] = {}
-    try:
-        for file in dict.fromkeys(files.values()):
+    client: Client
+    sent: dict[Path, Upload] = field(default_factory=dict)
+
+    def named_in(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """`fields` of a spec with an upload in the place of each file, which the service then has."""
+        told: dict[str, Any] = _in_place_of_files(fields, self._dataset)
+        return told
+
+    @contextmanager
+    def forgotten_on_failure(self) -> Iterator[None]:
+        """If the block fails, none of them is left."""
+        try:
+            yield
+        except BaseException:
+            self.forget()
+            raise
+
+    def forget(self) -> None:
+        """None of them is left, as far as the service answers; else they end by themselves."""
+        for upload in self.sent.values():
+            with suppress(ClientError):
+                self.client.delete_upload(upload.id)
+
+    def _dataset(self, file: Path) -> dict[str, Any]:
+        if file not in self.sent:
             with transfer_shown("upload", file.stat().st_size) as on_bytes:
-                sent[file] = client.upload(file, on_bytes=on_bytes)
-        yield texts.in_spec(fields, {place: sent[file].dataset for place, file in files.items()})
-    except BaseException:
-        for upload in sent.values():
-            forget(client, upload.id)
-        raise
+                self.sent[file] = self.client.upload(file, on_bytes=on_bytes)
+        return self.sent[file].dataset
 
 
-def forget_texts(client: Client, spec: JobSpec) -> None:
-    """No upload that `spec` names is left, as far as the service answers."""
-    named = [spec.calibration.dataset]
-    if spec.evaluation is not None:
-        named += [text for _, text in spec.evaluation.texts]
-    for upload_id in {text.id for text in named if isinstance(text, UploadText)}:
-        forget(client, upload_id)
-
-
-def forget(client: Client, upload_id: UUID | str) -> None:
-    """The upload is gone, if the service answers; else it ends by itself."""
-    with suppress(ClientError):
-        client.delete_upload(upload_id)
+def _in_place_of_files(part: Any, told: Callable[[Path], Any]) -> Any:
+    """`part` of a spec with what `told` says in the place of each file that it names."""
+    if isinstance(part, list):
+        return [_in_place_of_files(one, told) for one in part]
+    if not isinstance(part, Mapping):
+        return part
+    if part.get("kind") == "local":
+        return told(Path(part["path"]))
+    return {name: _in_place_of_files(value, told) for name, value in part.items()}

@@ -120,8 +120,8 @@ def submit_job(submission: JobSubmission, desk: CurrentDesk) -> Response:
 def retry_job(job_id: UUID, desk: CurrentDesk, edits: JobEdits | None = None) -> Response:
     """Queue a clone of a job, with the edits of the body; the job itself stays as it is.
 
-    What the body leaves out is as in the job. Parts of `calibration` and `evaluation` can be edited
-    alone; null asks for the default, and in `evaluation` for none.
+    What the body leaves out is as in the job. Parts of `calibration`, `finetune` and `evaluation` can be
+    edited alone; null asks for the default, and in `evaluation` for none.
     """
     wanted = edits or JobEdits()
     attempted = desk.attempted(f"retry {job_id}", wanted.model_dump(mode="json", exclude_unset=True))

@@ -17,6 +17,7 @@ from ghosted_core.spec import (
     Strategy,
 )
 from ghosted_core.spec.base import Integer
+from ghosted_core.spec.finetuning import FinetuneChoice
 from services.db.models import Job
 
 LABEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}"
@@ -25,7 +26,7 @@ LabelName = Annotated[str, StringConstraints(pattern=f"^{LABEL_NAME}$")]
 LabelText = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00]*$")]
 Labels = dict[LabelName, LabelText]
 # Of these a part may be edited; of everything else the new value takes the old one's place.
-MERGED = frozenset({"calibration", "evaluation"})
+MERGED = frozenset({"calibration", "evaluation", "finetune"})
 # Where null is a value; elsewhere it means the default.
 NULLABLE = frozenset({"evaluation"})
 
@@ -53,6 +54,9 @@ class JobEdits(Frozen):
     layers: LayerAmount | None = None
     recovery: Recovery | None = None
     calibration: Calibration | None = Field(default=None, description="What is left out of it stays.")
+    finetune: FinetuneChoice = Field(
+        default=None, description="What is left out of it stays; null trains nothing."
+    )
     evaluation: Evaluation | None = Field(
         default=None, description="What is left out of it stays; null measures nothing."
     )
@@ -68,7 +72,9 @@ def edited(job: Job, edits: JobEdits) -> JobSubmission:
         RequestValidationError: together they are none.
     """
     fields: dict[str, Any] = {**job.spec, "labels": job.labels, "deadline_seconds": job.deadline_seconds}
-    changes = edits.model_dump(mode="json", exclude_unset=True)
+    changes = _told(edits) | {
+        name: _told(part) for name in MERGED if (part := getattr(edits, name)) is not None
+    }
     if "strategy" in changes and "layers" not in changes and isinstance(changes["strategy"], Mapping):
         # Named layers say themselves how many they are.
         fields["layers"] = None if changes["strategy"]["name"] == "explicit" else fields["layers"]
@@ -79,6 +85,12 @@ def edited(job: Job, edits: JobEdits) -> JobSubmission:
     except ValidationError as error:
         flaws = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]
         raise RequestValidationError(flaws) from error
+
+
+def _told(part: Frozen) -> dict[str, Any]:
+    """What was said of `part`; also null where dumping leaves that out."""
+    dumped = part.model_dump(mode="json")
+    return {name: dumped.get(name) for name in part.model_fields_set}
 
 
 def _change(fields: dict[str, Any], name: str, value: Any) -> None:

@@ -58,6 +58,24 @@ def test_files_are_uploaded_to_evaluate_on(run: Run, client: Client, tmp_path: P
     assert {one["id"] for one in json.loads(run("uploads", "--json"))["items"]} == set(ids)
 
 
+def test_files_are_uploaded_to_train_on(run: Run, client: Client, tmp_path: Path) -> None:
+    """By `submit` and by `retry`, which takes another text for a clone; one that is refused leaves none."""
+    file, other = tmp_path / "own.txt", tmp_path / "other.txt"
+    file.write_text("The fox.\n\nThe dog.\n")
+    other.write_text("The cat.\n")
+    options = ("--layers", "2", "--finetune-with", f"epochs=1,dataset={file}", "--json")
+    job = json.loads(run("submit", "owner/tiny", *options))
+    text = job["spec"]["finetune"]["dataset"]
+    assert (text["kind"], job["spec"]["finetune"]["epochs"]) == ("upload", 1)
+    clone = json.loads(run("retry", job["id"], "--calibration", str(other), "--tasks", "boolq", "--json"))
+    assert clone["spec"]["finetune"] == job["spec"]["finetune"]
+    assert [task["name"] for task in clone["spec"]["evaluation"]["tasks"]] == ["boolq"]
+    new = clone["spec"]["calibration"]["dataset"]
+    assert {str(upload.id) for upload in client.uploads()} == {text["id"], new["id"]}
+    run("retry", job["id"], "--calibration", str(other), "--deadline", "999999999", code=10)
+    assert {str(upload.id) for upload in client.uploads()} == {text["id"], new["id"]}
+
+
 def test_what_the_service_has_is_listed(run: Run, base_url: str, database: Database, tmp_path: Path) -> None:
     """Aliases for every key; workers for keys of the scope admin."""
     assert "smollm2-135m-instruct" in run("models")

@@ -186,6 +186,18 @@ def test_edits_that_leave_no_submission(server: Server, edits: dict[str, Any], f
     assert refused.json()["field"] == field
 
 
+def test_training_and_timing_are_edited_as_parts(server: Server) -> None:
+    """What is not said of them stays; null, or false, leaves them out of the clone."""
+    original = made(server, finetune={"epochs": 9, "trainable": "down_proj"}, evaluation={"latency": True})
+    trained = retried(server, original["id"], finetune={"epochs": 2}).json()["spec"]
+    assert trained["finetune"] == {**original["spec"]["finetune"], "epochs": 2}
+    assert trained["evaluation"] == original["spec"]["evaluation"]
+    left_out = retried(server, original["id"], finetune=False, evaluation={"latency": False}).json()["spec"]
+    assert "finetune" not in left_out
+    assert "latency" not in left_out["evaluation"]
+    assert retried(server, made(server)["id"], finetune=True).json()["spec"]["finetune"]["epochs"] > 0
+
+
 def test_a_clone_needs_no_body(server: Server) -> None:
     """Without edits it is the same again, once per Idempotency-Key."""
     original = made(server)
