@@ -2,7 +2,6 @@
 
 import sys
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -15,7 +14,7 @@ from ghosted_cli.options import spread
 from ghosted_cli.service_output import print_event, print_job, print_jobs, print_json, print_log
 from ghosted_cli.submitting import labels_of
 from ghosted_cli.transfer_progress import transfer_shown
-from ghosted_client import Client, Event, LogLine
+from ghosted_client import Client, Event, LogLine, State
 from ghosted_core.errors import InvalidSpecError
 
 JobId = Annotated[UUID, typer.Argument(help="Id of the job.")]
@@ -24,20 +23,10 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what co
 MOMENTS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
 
 
-class StateChoice(StrEnum):
-    """Where a job stands."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
 @spread
 def jobs(
     *,
-    state: Annotated[StateChoice | None, typer.Option(help="Only those in this state.")] = None,
+    state: Annotated[State | None, typer.Option(help="Only those in this state.")] = None,
     model: Annotated[str | None, typer.Option(help="Only those of this Hub repository or alias.")] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="Only those with this label, NAME=TEXT; all of several.")

@@ -16,7 +16,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     bundles = {
         name: parameter.annotation
         for name, parameter in signature.parameters.items()
-        if is_dataclass(parameter.annotation)
+        if _is_bundle(parameter.annotation)
     }
 
     @wraps(command)
@@ -31,8 +31,12 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     return spread_out
 
 
+def _is_bundle(annotation: Any) -> bool:
+    return isinstance(annotation, type) and is_dataclass(annotation)
+
+
 def _shown(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    if not is_dataclass(parameter.annotation):
+    if not _is_bundle(parameter.annotation):
         yield parameter
         return
     for field in fields(parameter.annotation):

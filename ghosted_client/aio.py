@@ -3,10 +3,9 @@
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from ghosted_client import download, requests, uploading
 from ghosted_client.exchange import FIRST_ERROR_STATUS, Exchange, authorization, parsed
@@ -31,11 +30,10 @@ from ghosted_client.models import (
     LogTail,
     Metric,
     MetricList,
-    State,
     Validation,
 )
 from ghosted_client.patience import Patience
-from ghosted_client.requests import JobId, Spec
+from ghosted_client.requests import Filters, JobId, Spec
 from ghosted_client.watching import OUTAGE_SECONDS, Terms, Watcher
 from ghosted_client.wire import Address, WaitingWire, Wire
 
@@ -95,31 +93,16 @@ class Core:
         return await self._exchange.ask(Job, requests.get(job_id))
 
     async def list(
-        self,
-        *,
-        limit: int = 20,
-        after: JobId | None = None,
-        state: State | None = None,
-        model: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        created_from: datetime | None = None,
-        created_before: datetime | None = None,
+        self, *, limit: int = 20, after: JobId | None = None, **filters: Unpack[Filters]
     ) -> JobPage:
         """See `Client.list`."""
-        request = requests.listing(
-            limit=limit,
-            after=after,
-            state=state,
-            model=model,
-            labels=labels,
-            created_from=created_from,
-            created_before=created_before,
-        )
-        return await self._exchange.ask(JobPage, request)
+        return await self._exchange.ask(JobPage, requests.listing(limit=limit, after=after, **filters))
 
-    async def jobs(self, *, limit: int | None = None, **filters: Any) -> AsyncGenerator[Job, None]:
+    async def jobs(
+        self, *, limit: int | None = None, after: JobId | None = None, **filters: Unpack[Filters]
+    ) -> AsyncGenerator[Job, None]:
         """See `Client.jobs`."""
-        left, after = limit, filters.pop("after", None)
+        left = limit
         while left is None or left > 0:
             page = await self.list(limit=PAGE if left is None else min(left, PAGE), after=after, **filters)
             for job in page.items:

@@ -2,19 +2,18 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from ghosted_client import download
 from ghosted_client.aio import TIMEOUT_SECONDS, Core, OnBytes, OnEvent, OnJob, ignore
 from ghosted_client.driving import iterate_now, run_now
 from ghosted_client.exchange import authorization
 from ghosted_client.holdings import KnownDataset, KnownModel, Method, Upload, Worker
-from ghosted_client.models import Artifact, Event, Job, JobPage, LogTail, Metric, State, Validation
+from ghosted_client.models import Artifact, Event, Job, JobPage, LogTail, Metric, Validation
 from ghosted_client.patience import Patience
-from ghosted_client.requests import JobId, Spec
+from ghosted_client.requests import Filters, JobId, Spec
 from ghosted_client.watching import OUTAGE_SECONDS
 from ghosted_client.wire import Address, BlockingWire
 
@@ -110,36 +109,15 @@ class Client:
         """
         return run_now(self._core.get(job_id))
 
-    def list(
-        self,
-        *,
-        limit: int = 20,
-        after: JobId | None = None,
-        state: State | None = None,
-        model: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        created_from: datetime | None = None,
-        created_before: datetime | None = None,
-    ) -> JobPage:
+    def list(self, *, limit: int = 20, after: JobId | None = None, **filters: Unpack[Filters]) -> JobPage:
         """A page: at most `limit` jobs (100 or fewer), newest first, that fit all filters."""
-        return run_now(
-            self._core.list(
-                limit=limit,
-                after=after,
-                state=state,
-                model=model,
-                labels=labels,
-                created_from=created_from,
-                created_before=created_before,
-            )
-        )
+        return run_now(self._core.list(limit=limit, after=after, **filters))
 
-    def jobs(self, *, limit: int | None = None, **filters: Any) -> Iterator[Job]:
-        """All jobs that fit, or the first `limit`, newest first; pages are asked for on the way.
-
-        The filters are those of `list`.
-        """
-        return iterate_now(self._core.jobs(limit=limit, **filters))
+    def jobs(
+        self, *, limit: int | None = None, after: JobId | None = None, **filters: Unpack[Filters]
+    ) -> Iterator[Job]:
+        """All jobs that fit all filters, or the first `limit`, newest first, page after page."""
+        return iterate_now(self._core.jobs(limit=limit, after=after, **filters))
 
     def events(self, job_id: JobId, *, after: int = 0, follow: bool = False) -> Iterator[Event]:
         """The events numbered above `after` so far; with `follow`, also those to come, until the job ends."""

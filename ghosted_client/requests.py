@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID, uuid4
 
 from ghosted_client.models import State
@@ -22,6 +22,16 @@ JSON = {"Content-Type": "application/json"}
 
 JobId = UUID | str
 Spec = JobSpec | Mapping[str, Any]
+
+
+class Filters(TypedDict, total=False):
+    """Which jobs are listed: those that fit all of these; None, as what is left out, filters nothing."""
+
+    state: State | None
+    model: str | None
+    labels: Mapping[str, str] | None
+    created_from: datetime | None
+    created_before: datetime | None
 
 
 def submission(
