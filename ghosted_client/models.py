@@ -186,6 +186,7 @@ class MemoryNeeded(Answer):
     weights_bytes: int
     scoring_bytes: int
     calibration_bytes: int
+    finetune_bytes: int = 0
     evaluation_bytes: int
     statistics_bytes: int
 

@@ -48,6 +48,7 @@ def candidates(strategy: AnyStrategy, count: int, layer_count: int) -> Candidate
         raise InvalidSpecError(
             f"'layers' is {count}; {strategy.name} chooses among {room} of the {layer_count} layers.",
             advice=f"Remove at most {room} layers, or name them with strategy 'explicit'.",
+            field="layers",
         )
     if isinstance(strategy, Reverse):
         return Candidates("runs", (stop - count,), tuple(range(stop - count, stop)))

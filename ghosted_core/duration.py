@@ -81,7 +81,11 @@ def _trained_tokens(spec: JobSpec) -> int:
 def _evaluated_tokens(spec: JobSpec) -> int:
     if spec.evaluation is None:
         return 0
-    length = spec.evaluation.sequence_length or spec.calibration.sequence_length
-    said = len(spec.evaluation.prompts) * spec.evaluation.new_tokens
-    models = EVALUATED_MODELS + (spec.finetune is not None)
-    return models * (spec.evaluation.windows * length + said)
+    evaluation = spec.evaluation
+    length = evaluation.sequence_length or spec.calibration.sequence_length
+    tokens = evaluation.windows * length + len(evaluation.prompts) * evaluation.new_tokens
+    for corpus in evaluation.corpora:
+        # How long a text is that is read to its end, nobody knows before: as much as another.
+        windows = corpus.windows if isinstance(corpus.windows, int) else evaluation.windows
+        tokens += windows * (corpus.sequence_length or length)
+    return (EVALUATED_MODELS + (spec.finetune is not None)) * tokens

@@ -52,10 +52,17 @@ class GhostedError(Exception):
 
 
 class InvalidSpecError(GhostedError):
-    """The request contradicts itself or does not fit the model."""
+    """The request contradicts itself or does not fit the model.
+
+    `field` is the part of the spec that is wrong, where it is a single one.
+    """
 
     code = "invalid_spec"
     advice = "Correct the named field and submit again."
+
+    def __init__(self, message: str, *, advice: str | None = None, field: str | None = None) -> None:
+        super().__init__(message, advice=advice)
+        self.field = field
 
 
 class UnsupportedRepairError(InvalidSpecError):

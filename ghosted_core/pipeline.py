@@ -193,14 +193,16 @@ def check_fit(spec: JobSpec, config: PreTrainedConfig) -> None:
         raise InvalidSpecError(
             f"'layers' is {count}, but the model has only {layer_count} layers.",
             advice=f"Remove between 1 and {layer_count - 1} layers.",
+            field="layers",
         )
     criterion_for(spec.strategy).candidates(count, layer_count)
     limit = getattr(text, "max_position_embeddings", None)
-    wanted = spec.longest_window
+    field, wanted = spec.longest_window
     if limit is not None and wanted > limit:
         raise InvalidSpecError(
             f"'sequence_length' is {wanted}, but the model reads at most {limit} tokens.",
             advice=f"Set 'sequence_length' to {limit} or less.",
+            field=field,
         )
 
 

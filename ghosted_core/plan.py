@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ghosted_core.errors import InvalidSpecError
 
+INDICES = "strategy.indices"
+
 
 @dataclass(frozen=True, order=True)
 class Boundary:
@@ -65,12 +67,16 @@ class PruningPlan:
 
 def _check(indices: list[int], layer_count: int) -> None:
     if not indices:
-        raise InvalidSpecError("No layer is named for removal.")
+        raise InvalidSpecError("No layer is named for removal.", field=INDICES)
     if len(set(indices)) != len(indices):
         repeated = sorted({index for index in indices if indices.count(index) > 1})
-        raise InvalidSpecError(f"Layers named more than once: {repeated}.")
+        raise InvalidSpecError(f"Layers named more than once: {repeated}.", field=INDICES)
     outside = [index for index in indices if not 0 <= index < layer_count]
     if outside:
-        raise InvalidSpecError(f"Layers {outside} do not exist: the model has layers 0 to {layer_count - 1}.")
+        raise InvalidSpecError(
+            f"Layers {outside} do not exist: the model has layers 0 to {layer_count - 1}.", field=INDICES
+        )
     if len(indices) == layer_count:
-        raise InvalidSpecError(f"Removing {layer_count} of {layer_count} layers leaves no model.")
+        raise InvalidSpecError(
+            f"Removing {layer_count} of {layer_count} layers leaves no model.", field=INDICES
+        )

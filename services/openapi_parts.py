@@ -136,7 +136,7 @@ WITH_SPEC = {
             errors.InvalidRequestError("Input should be greater than 0", field="layers"),
             errors.UnknownAliasError("No model is called 'small' here.", field="model"),
             errors.IdempotencyReuseError("this Idempotency-Key was sent before", field="Idempotency-Key"),
-            InvalidSpecError("'layers' is 30, but the model has only 30 layers."),
+            InvalidSpecError("'layers' is 30, but the model has only 30 layers.", field="layers"),
         ),
     )
 }

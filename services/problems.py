@@ -101,7 +101,7 @@ def problem_of(error: GhostedError, flaws: Sequence[Flaw] = ()) -> Problem:
 def _field_of(error: GhostedError) -> str | None:
     if isinstance(error, SourceError):
         return "model"
-    return error.field if isinstance(error, ServiceError) else None
+    return error.field if isinstance(error, ServiceError | InvalidSpecError) else None
 
 
 def respond(error: GhostedError, flaws: Sequence[Flaw] = ()) -> ProblemResponse:

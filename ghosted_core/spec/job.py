@@ -100,16 +100,16 @@ class JobSpec(Frozen):
         return resolve_amount(self.layers or 0, layer_count)
 
     @property
-    def longest_window(self) -> int:
-        """Tokens in the longest window that the model has to read."""
-        evaluation = self.evaluation
-        lengths = [self.calibration.sequence_length]
+    def longest_window(self) -> tuple[str, int]:
+        """The field that asks for the longest window that the model has to read, and its tokens."""
+        asked: dict[str, int | None] = {"calibration.sequence_length": self.calibration.sequence_length}
         if self.finetune is not None:
-            lengths.append(self.finetune.sequence_length or 0)
-        if evaluation is not None:
-            lengths += [evaluation.sequence_length or 0]
-            lengths += [corpus.sequence_length or 0 for corpus in evaluation.corpora]
-        return max(lengths)
+            asked["finetune.sequence_length"] = self.finetune.sequence_length
+        if self.evaluation is not None:
+            asked["evaluation.sequence_length"] = self.evaluation.sequence_length
+            for index, corpus in enumerate(self.evaluation.corpora):
+                asked[f"evaluation.corpora.{index}.sequence_length"] = corpus.sequence_length
+        return max(((field, length or 0) for field, length in asked.items()), key=lambda one: one[1])
 
     @property
     def finetune_text(self) -> TextReference:

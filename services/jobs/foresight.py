@@ -78,13 +78,14 @@ def _check_fit(spec: JobSpec, sizes: ConfigSizes, count: int) -> None:
         raise InvalidSpecError(
             f"'layers' is {count}, but the model has only {sizes.layer_count} layers.",
             advice=f"Remove between 1 and {sizes.layer_count - 1} layers.",
+            field="layers",
         )
-    asked = [spec.calibration.sequence_length, spec.evaluation and spec.evaluation.sequence_length]
-    wanted = max(length or 0 for length in asked)
+    field, wanted = spec.longest_window
     if sizes.max_positions is not None and wanted > sizes.max_positions:
         raise InvalidSpecError(
             f"'sequence_length' is {wanted}, but the model reads at most {sizes.max_positions} tokens.",
             advice=f"Set 'sequence_length' to {sizes.max_positions} or less.",
+            field=field,
         )
 
 

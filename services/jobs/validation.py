@@ -59,6 +59,7 @@ class MemoryNeeded(Shown):
     scoring_bytes: int
     statistics_bytes: int
     calibration_bytes: int
+    finetune_bytes: int
     evaluation_bytes: int
     peak_bytes: int
 

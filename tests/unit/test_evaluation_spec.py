@@ -71,5 +71,6 @@ def test_the_service_reads_no_corpus_from_its_own_disk() -> None:
 
 def test_the_longest_window_is_of_any_text() -> None:
     """Corpora may have longer ones than calibration."""
-    assert spec(corpora=[{"name": "c4", "sequence_length": 4096}]).longest_window == 4096
-    assert spec(sequence_length=512).longest_window == 2048
+    corpora = [{"name": "wikitext2"}, {"name": "c4", "sequence_length": 4096}]
+    assert spec(corpora=corpora).longest_window == ("evaluation.corpora.1.sequence_length", 4096)
+    assert spec(sequence_length=512).longest_window == ("calibration.sequence_length", 2048)

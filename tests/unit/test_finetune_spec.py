@@ -82,7 +82,7 @@ def test_paths_do_not_travel() -> None:
 
 def test_the_longest_window_counts() -> None:
     """A model that reads too little is refused for it."""
-    assert read(finetune={"sequence_length": 4096}).longest_window == 4096
+    assert read(finetune={"sequence_length": 4096}).longest_window == ("finetune.sequence_length", 4096)
 
 
 def texts(folder: Any, file: Any, **changes: Any) -> Texts:

@@ -140,27 +140,63 @@ def test_what_needs_a_look_names_its_candidates(server: Server, hub: Hub) -> Non
 
 
 @pytest.mark.parametrize(
-    ("body", "code"),
+    ("body", "code", "field"),
     [
-        ({"model": SMALL, "layers": 30}, "invalid_spec"),
-        ({"model": SMALL, "layers": 28, "strategy": "sleb"}, None),
-        ({"model": SMALL, "layers": 29, "strategy": "sleb"}, "invalid_spec"),
-        ({"model": SMALL, "strategy": {"name": "explicit", "indices": [30]}}, "invalid_spec"),
-        ({"model": SMALL, "layers": 2, "calibration": {"sequence_length": 8193}}, "invalid_spec"),
-        ({"model": "no-such", "layers": 2}, "unknown_alias"),
-        ({"model": SMALL}, "invalid_request"),
+        ({"model": SMALL, "layers": 30}, "invalid_spec", "layers"),
+        ({"model": SMALL, "layers": 28, "strategy": "sleb"}, None, None),
+        ({"model": SMALL, "layers": 29, "strategy": "sleb"}, "invalid_spec", "layers"),
+        (
+            {"model": SMALL, "strategy": {"name": "explicit", "indices": [30]}},
+            "invalid_spec",
+            "strategy.indices",
+        ),
+        (
+            {"model": SMALL, "layers": 2, "calibration": {"sequence_length": 8193}},
+            "invalid_spec",
+            "calibration.sequence_length",
+        ),
+        (
+            {
+                "model": SMALL,
+                "layers": 2,
+                "evaluation": {"corpora": [{"name": "c4", "sequence_length": 8193}]},
+            },
+            "invalid_spec",
+            "evaluation.corpora.0.sequence_length",
+        ),
+        (
+            {"model": SMALL, "layers": 2, "finetune": {"sequence_length": 8193}},
+            "invalid_spec",
+            "finetune.sequence_length",
+        ),
+        ({"model": "no-such", "layers": 2}, "unknown_alias", "model"),
+        ({"model": SMALL}, "invalid_request", "body"),
     ],
 )
 def test_validating_refuses_what_submitting_refuses(
-    server: Server, body: dict[str, Any], code: str | None
+    server: Server, body: dict[str, Any], code: str | None, field: str | None
 ) -> None:
-    """The same problem document, or none from both."""
+    """The same problem document, which names the field, or none from both."""
     validation, submission = validated(server, **body), server.submit(body)
     if code is None:
         assert (validation.status_code, submission.status_code) == (200, 202)
         return
     assert validation.json() == submission.json()
     assert (validation.status_code, validation.json()["code"]) == (422, code)
+    assert validation.json()["field"] == field
+
+
+def test_training_and_corpora_take_memory_and_time(server: Server) -> None:
+    """The parts of the memory explain its peak, and what is read more takes longer."""
+    body = {"model": SMALL, "layers": 2, "calibration": {"sequences": 2, "sequence_length": 32}}
+    plain = validated(server, **body).json()["estimate"]
+    trained = validated(server, **body, finetune={"trainable": "down_proj"}).json()["estimate"]
+    memory = trained["memory"]
+    stages = [memory[f"{name}_bytes"] for name in ("scoring", "calibration", "finetune", "evaluation")]
+    assert memory["peak_bytes"] == memory["weights_bytes"] + max(stages)
+    assert plain["memory"]["finetune_bytes"] == 0 < memory["finetune_bytes"]
+    read = validated(server, **body, evaluation={"corpora": ["c4"]}).json()["estimate"]
+    assert min(trained["time"]["operations"], read["time"]["operations"]) > plain["time"]["operations"]
 
 
 @pytest.mark.parametrize(
