@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -30,6 +29,7 @@ from services.errors import (
     ServiceError,
     UnauthenticatedError,
 )
+from services.fields import field_at
 from services.request_log import REQUEST_ID, SCOPE_KEY
 
 MEDIA_TYPE = "application/problem+json"
@@ -171,14 +171,9 @@ def _on_invalid(_: Request, error: Exception) -> ProblemResponse:
     found = error.errors()
     if any(one["type"] == "json_invalid" for one in found):
         return respond(BadRequestError("the body is not JSON"))
-    flaws = [Flaw(field=_field(one["loc"]), detail=one["msg"]) for one in found[:SHOWN_FLAWS]]
+    flaws = [Flaw(field=field_at(one["loc"], error.body), detail=one["msg"]) for one in found[:SHOWN_FLAWS]]
     first = flaws[0]
     return respond(InvalidRequestError(first.detail, field=first.field), flaws)
-
-
-def _field(location: Sequence[Any]) -> str:
-    # The first part says body, query or path, which the user can see.
-    return ".".join(str(part) for part in location[1:]) or str(location[0])
 
 
 def _on_database(_: Request, error: Exception) -> ProblemResponse:

@@ -84,7 +84,7 @@ def edited(job: Job, edits: JobEdits) -> JobSubmission:
         return JobSubmission.model_validate(fields)
     except ValidationError as error:
         flaws = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]
-        raise RequestValidationError(flaws) from error
+        raise RequestValidationError(flaws, body=fields) from error
 
 
 def _told(part: Frozen) -> dict[str, Any]:

@@ -72,12 +72,14 @@ def test_a_failed_commit_is_not_answered_with_success(server: Server, database: 
         ({**BODY, "state": "succeeded"}, "invalid_request", "state"),
         ({**BODY, "layers": 0}, "invalid_request", "layers"),
         ({"model": "owner/tiny"}, "invalid_request", "body"),
-        ({**BODY, "labels": {"a b": "c"}}, "invalid_request", "labels.a b.[key]"),
+        ({**BODY, "labels": {"a b": "c"}}, "invalid_request", "labels.a b"),
         ({**BODY, "labels": {"a": "\0"}}, "invalid_request", "labels.a"),
         ({**BODY, "evaluation": {"prompts": ["\0"]}}, "invalid_request", None),
         ({**BODY, "evaluation": {"prompts": ["\ud800"]}}, "invalid_request", "evaluation.prompts.0"),
         ({**BODY, "deadline_seconds": 10**9}, "invalid_request", "deadline_seconds"),
-        ({**BODY, "model": "../etc"}, "invalid_request", "model.hub.id"),
+        ({**BODY, "model": "../etc"}, "invalid_request", "model"),
+        ({**BODY, "model": {"kind": "hub", "id": "../etc"}}, "invalid_request", "model.id"),
+        ({**BODY, "strategy": {"name": "taylor", "sequences": 0}}, "invalid_request", "strategy.sequences"),
         ({**BODY, "model": {"kind": "local", "path": "/etc"}}, "local_path_refused", "model"),
         (
             {**BODY, "calibration": {"dataset": {"kind": "local", "path": "/etc/passwd"}}},
@@ -88,6 +90,16 @@ def test_a_failed_commit_is_not_answered_with_success(server: Server, database: 
             {**BODY, "evaluation": {"dataset": {"kind": "local", "path": "x.txt"}}},
             "local_path_refused",
             "evaluation.dataset",
+        ),
+        (
+            {**BODY, "evaluation": {"corpora": [{"name": "x", "dataset": {"kind": "local", "path": "x"}}]}},
+            "local_path_refused",
+            "evaluation.corpora.0.dataset",
+        ),
+        (
+            {**BODY, "finetune": {"dataset": {"kind": "local", "path": "x.txt"}}},
+            "local_path_refused",
+            "finetune.dataset",
         ),
         ({**BODY, "model": "no-such-alias"}, "unknown_alias", "model"),
         ({**BODY, "calibration": {"dataset": "no-such"}}, "unknown_alias", "calibration.dataset"),
@@ -231,7 +243,8 @@ def test_methods_describe_themselves(server: Server) -> None:
     """Each strategy and recovery is listed with title, paper, description and its JSON schema."""
     for path, kinds in (("strategies", STRATEGIES), ("recoveries", RECOVERIES)):
         items = server.request("GET", f"/v1/{path}").json()["items"]
-        assert [item["title"] for item in items] == [kind.title for kind in kinds]
+        told = [(item["title"], item["paper"]) for item in items]
+        assert told == [(kind.title, kind.paper) for kind in kinds]
         assert [item["json_schema"] for item in items] == [kind.model_json_schema() for kind in kinds]
         assert all(item["description"] for item in items)
 

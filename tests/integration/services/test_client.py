@@ -8,10 +8,11 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from ghosted_client import (
     ApiError,
+    ArtifactExpiredError,
     ArtifactNotReadyError,
     AsyncClient,
     Client,
@@ -33,7 +34,7 @@ from ghosted_core.errors import DataError, DataNotFoundError
 from ghosted_core.spec import JobSpec
 from services.artifacts.storage import ArtifactStore
 from services.auth.repository import create_key
-from services.db.models import ApiKey, Upload
+from services.db.models import ApiKey, Artifact, Upload
 from services.db.sessions import Database
 from services.jobs import attempts
 from tests.integration.services.clients import KINDS, opened
@@ -347,6 +348,19 @@ def test_metrics_are_read(client: Client, database: Database) -> None:
         attempts.record_metric(session, fence, "perplexity.pruned", float("inf"), {})
     found = [(metric.name, metric.value, metric.reason) for metric in client.metrics(job.id)]
     assert found == [("perplexity.dense", 12.5, None), ("perplexity.pruned", None, "infinite")]
+
+
+@pytest.mark.parametrize("column", ["expires_at", "objects_deleted_at"])
+def test_an_artifact_past_its_time_is_gone(
+    done: Job, client: Client, database: Database, column: str
+) -> None:
+    """410 with a code of its own, whether its files are deleted already or will be; the job stays."""
+    with database.write() as session:
+        session.execute(update(Artifact).where(Artifact.job_id == done.id).values({column: func.now()}))
+    with pytest.raises(ArtifactExpiredError) as gone:
+        client.artifact(done.id)
+    assert (gone.value.code, gone.value.problem.status) == ("artifact_expired", 410)
+    assert client.get(done.id).state == "succeeded"
 
 
 def test_foreign_artifacts_are_not_found(done: Job, server: Server, database: Database) -> None:
