@@ -17,7 +17,7 @@ from services.jobs.idempotency import Answer, Attempted, answered, digest_of, on
 from services.jobs.repository import NewJob
 from services.jobs.schemas import JobRead
 from services.jobs.showing import show_one
-from services.jobs.submissions import JobEdits, JobSubmission, edited
+from services.jobs.submissions import JobEdits, JobSubmission, edited, told
 from services.jobs.viewer import Viewer
 from services.pinning import hub_model
 from services.toolbox import Toolbox
@@ -124,7 +124,7 @@ def retry_job(job_id: UUID, desk: CurrentDesk, edits: JobEdits | None = None) ->
     edited alone; null asks for the default, and in `evaluation` for none.
     """
     wanted = edits or JobEdits()
-    attempted = desk.attempted(f"retry {job_id}", wanted.model_dump(mode="json", exclude_unset=True))
+    attempted = desk.attempted(f"retry {job_id}", told(wanted))
 
     def clone(session: sessions.ReadSession) -> JobSubmission:
         return edited(repository.get(session, desk.viewer, job_id), wanted)

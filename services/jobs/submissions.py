@@ -72,9 +72,7 @@ def edited(job: Job, edits: JobEdits) -> JobSubmission:
         RequestValidationError: together they are none.
     """
     fields: dict[str, Any] = {**job.spec, "labels": job.labels, "deadline_seconds": job.deadline_seconds}
-    changes = _told(edits) | {
-        name: _told(part) for name in MERGED if (part := getattr(edits, name)) is not None
-    }
+    changes = told(edits)
     if "strategy" in changes and "layers" not in changes and isinstance(changes["strategy"], Mapping):
         # Named layers say themselves how many they are.
         fields["layers"] = None if changes["strategy"]["name"] == "explicit" else fields["layers"]
@@ -87,7 +85,13 @@ def edited(job: Job, edits: JobEdits) -> JobSubmission:
         raise RequestValidationError(flaws, body=fields) from error
 
 
-def _told(part: Frozen) -> dict[str, Any]:
+def told(edits: JobEdits) -> dict[str, Any]:
+    """What the edits say, as JSON, of the parts that can be edited alone as of the whole."""
+    parts = {name: part for name in MERGED if (part := getattr(edits, name)) is not None}
+    return _said(edits) | {name: _said(part) for name, part in parts.items()}
+
+
+def _said(part: Frozen) -> dict[str, Any]:
     """What was said of `part`; also null where dumping leaves that out."""
     dumped = part.model_dump(mode="json")
     return {name: dumped.get(name) for name in part.model_fields_set}
