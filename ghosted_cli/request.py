@@ -39,9 +39,14 @@ def local_catalog() -> Catalog:
 
 
 def model_reference(text: str, revision: str | None) -> dict[str, Any] | str:
-    """A path if one exists or it looks like one, else a Hub id, else an alias."""
+    """A path if one exists or it looks like one, else a Hub id, else an alias.
+
+    Raises:
+        InvalidSpecError: another form, or a revision of what has none.
+    """
     path = Path(text).expanduser()
     if text.startswith((".", "/", "~")) or text.endswith(".gguf") or path.exists():
+        _check_no_revision(text, revision)
         return {"kind": "local", "path": str(path)}
     if "/" in text and "@" not in text and not is_hub_id(text):
         raise InvalidSpecError(f"'{text}' is neither a folder here nor a Hub id of the form owner/name.")
@@ -49,8 +54,23 @@ def model_reference(text: str, revision: str | None) -> dict[str, Any] | str:
 
 
 def hub_model(text: str, revision: str | None) -> dict[str, Any] | str:
-    """A Hub id, at `revision` if one is given, else an alias or an id that names its revision."""
-    return {"kind": "hub", "id": text, "revision": revision} if is_hub_id(text) else text
+    """A Hub id, at `revision` if one is given, else an alias or an id that names its revision.
+
+    Raises:
+        InvalidSpecError: a revision of what has none, or one already.
+    """
+    if is_hub_id(text):
+        return {"kind": "hub", "id": text, "revision": revision}
+    _check_no_revision(text, revision)
+    return text
+
+
+def _check_no_revision(text: str, revision: str | None) -> None:
+    if revision is not None:
+        raise InvalidSpecError(
+            f"--revision does not go with '{text}'.",
+            advice="Give it with a Hub id owner/name; owner/name@REVISION says the same.",
+        )
 
 
 def text_reference(text: str | None) -> dict[str, Any] | str | None:

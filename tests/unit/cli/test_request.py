@@ -51,6 +51,13 @@ def test_what_exists_or_looks_like_a_path_is_one(tmp_path: Path, monkeypatch: py
         model_reference("a/b/c", None)
 
 
+@pytest.mark.parametrize("text", ["./here", "an-alias", "owner/name@v1"])
+def test_a_revision_that_would_do_nothing_is_refused(text: str) -> None:
+    """Only a Hub id without one takes it."""
+    with pytest.raises(InvalidSpecError, match="--revision"):
+        model_reference(text, "v2")
+
+
 def test_text_is_a_file_or_an_alias(tmp_path: Path) -> None:
     """A suffix or a slash makes it a file."""
     assert text_reference("boolq-passages") == "boolq-passages"
