@@ -22,7 +22,8 @@ def _sent(parts: Sequence[Any], body: Any) -> list[Any]:
     told: list[Any] = []
     for part in parts:
         if isinstance(body, Mapping):
-            if part not in body and part in {body.get("kind"), body.get("name")}:
+            # Compared one by one: what was sent as a name may be anything.
+            if part not in body and part in (body.get("kind"), body.get("name")):
                 continue
             body = body.get(part)
         elif isinstance(body, list) and isinstance(part, int) and part < len(body):

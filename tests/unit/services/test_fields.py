@@ -18,6 +18,8 @@ from services.fields import field_at
         ({"model": {"kind": "ftp", "id": "a/b"}}, "model"),
         ({"model": {"id": "a/b"}}, "model"),
         ({"strategy": "astrology"}, "strategy"),
+        ({"strategy": {"name": []}}, "strategy"),
+        ({"strategy": {"name": "explicit", "indices": "5-3"}}, "strategy.indices"),
         ({"strategy": {"name": "taylor", "sequences": 0}}, "strategy.sequences"),
         ({"strategy": {"name": "taylor", "name2": 0}}, "strategy.name2"),
         ({"recovery": {"name": "ghosted", "ridge": -1}}, "recovery.ridge"),
