@@ -1,3 +1,4 @@
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from ghosted_core.testing import tiny_llama
 from services.embedded import Stack, remove_stack
 from tests.tiny import save_tiny_model, write_text
 
+# A shell has what it runs in the background ignore Ctrl-C, and every process that a test starts inherits
+# that: none of them could be interrupted any more.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tiny models gain nothing from threads, and lose much where cores are shared.
 torch.set_num_threads(1)
 
