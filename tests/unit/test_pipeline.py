@@ -56,7 +56,7 @@ def test_which_layers_go_is_told_before_the_model_is_cut(
     tiny_folder: Path, text_file: Path, tmp_path: Path
 ) -> None:
     """As soon as it is decided, in the words in which the manifest has it afterwards."""
-    spec = tiny_spec(tiny_folder, text_file, strategy="magnitude", layers=1, recovery="none", evaluation=None)
+    spec = tiny_spec(tiny_folder, text_file, strategy="shortgpt", layers=1, recovery="none", evaluation=None)
     result, memory = run(spec, tmp_path)
     patching = memory.events.index(StageStarted(Stage.PATCH, 1, "steps"))
     (chosen,) = [e for e in memory.events[:patching] if isinstance(e, LayersChosen)]
