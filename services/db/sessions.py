@@ -50,7 +50,8 @@ def _of_one_class(context: ExceptionContext) -> OperationalError | None:
     A transaction that stood still for too long, as that of a stopped process, ends in an InternalError.
     """
     if context.is_disconnect and not isinstance(context.sqlalchemy_exception, OperationalError):
-        return OperationalError(context.statement, None, context.original_exception, connection_invalidated=True)
+        orig = context.original_exception
+        return OperationalError(context.statement, None, orig, connection_invalidated=True)
     return None
 
 
