@@ -142,8 +142,8 @@ def served(base_url: str, settings: Settings, database: Database, store: Artifac
     return Served(base_url, key, found.caller.key_id, settings, database, store)
 
 
-# Of this folder, not of the session: while it runs, no other test could start an event loop in this thread.
-@pytest.fixture(scope="package")
+# Of one file, not of the session: while it runs, no other test could start an event loop in this thread.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A real Chromium."""
     expect.set_options(timeout=PATIENCE_MS)

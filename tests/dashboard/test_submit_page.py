@@ -77,7 +77,7 @@ def test_the_form_is_checked_as_one_types(page: Page, served: Served) -> None:
     page.goto(f"/submit?model={MODEL}&layers=5&strategy=reverse")
     expect(page.locator(".strip .gone")).to_have_count(5)
     page.fill("#layers", "31")
-    expect(page.locator("#foreseen")).to_contain_text("the model has only 30 layers")
+    expect(page.locator("#flaw-layers")).to_contain_text("the model has only 30 layers")
     page.fill("#layers", "many")
     expect(page.locator("#flaw-layers")).to_contain_text("Neither a number")
     expect(page.locator("#layers")).to_have_attribute("aria-invalid", "true")

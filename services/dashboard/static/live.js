@@ -56,8 +56,9 @@ function remember(element) {
 // What the reader ticked or opened stays so: the page says how jobs stand, not what one looks at.
 function keepChoices(old, fresh) {
   for (const [kind, property] of [["input:checked", "checked"], ["details[open]", "open"]]) {
-    for (const one of old.querySelectorAll(`${kind}[id]`)) {
-      const same = fresh.querySelector(`#${CSS.escape(one.id)}`);
+    for (const one of [old, ...old.querySelectorAll(`${kind}[id]`)]) {
+      if (!one.matches(kind)) continue;
+      const same = one === old ? fresh : fresh.querySelector(`#${CSS.escape(one.id)}`);
       if (same) same[property] = true;
     }
   }
