@@ -72,7 +72,7 @@ def test_a_pull_goes_on_where_it_stopped(client: Client, done: Job, folder: Path
     received: list[int] = []
     client.pull(done.id, folder, on_bytes=received.append)
     assert _content(folder) == FILES
-    assert received[0] == len(content) // 2
+    assert len(content) // 2 in received
     assert sum(received) == sum(map(len, FILES.values()))
 
 
