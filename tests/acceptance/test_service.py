@@ -71,6 +71,18 @@ def test_the_record_of_a_job_is_complete(running: RunningService) -> None:
     assert {"config.json", "model.safetensors", "ghosted.json"} <= {file.path for file in artifact.files}
 
 
+def test_what_a_job_chose_is_told_before_the_next(running: RunningService) -> None:
+    """Validation names the layers once a job has looked at the same model and text, whatever else differs."""
+    spec = {"model": "owner/tiny", "layers": 2, "calibration": {**SMALL, "seed": 7}, "evaluation": None}
+    with Client(running.url, running.key) as client:
+        assert client.validate(spec).removed is None
+        job = client.submit(spec)
+        assert client.wait(job.id, timeout_seconds=120).state == "succeeded"
+        (chosen,) = [event for event in client.events(job.id) if event.type == "layers_chosen"]
+        told = client.validate({**spec, "recovery": "none"})
+    assert (told.from_earlier, told.removed) == (True, tuple(chosen.payload["removed"]))
+
+
 def test_a_job_that_cannot_work_says_why(running: RunningService) -> None:
     """`failed` with a stable code, the stage and what to try; not retried."""
     spec = {"model": "owner/tiny", "layers": 1, "calibration": {**SMALL, "sequences": 20000}}
