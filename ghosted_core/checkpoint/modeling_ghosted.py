@@ -31,18 +31,20 @@ class BoundaryOperator(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
+        self.width = width
         # Not a number until loaded: an operator missing from the file must not pass for the identity.
         self.correction = nn.Parameter(torch.full((width, width), float("nan")))
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Repair hidden states of any shape (..., C), in the dtype of M."""
-        width = hidden_states.shape[-1]
-        if hidden_states.numel() == width:
+        # Not by its name: a module looks for a parameter last, and at small widths one notices.
+        correction: torch.Tensor = self._parameters["correction"]  # type: ignore[assignment]
+        if hidden_states.numel() == self.width:
             # One token, as in decoding: reshaping it costs more than a fused kernel gains.
-            return hidden_states + hidden_states @ self.correction
+            return hidden_states + hidden_states @ correction
         # One fused kernel: x M is accumulated onto x.
-        rows = hidden_states.reshape(-1, width)
-        return torch.addmm(rows, rows, self.correction).view(hidden_states.shape)
+        rows = hidden_states.reshape(-1, self.width)
+        return torch.addmm(rows, rows, correction).view(hidden_states.shape)
 
     def lay_out(self) -> None:
         """The same M, in the order in memory that `columns_together` says."""
