@@ -1,14 +1,23 @@
 """Gathers what a criterion has to see of the model, and lets it choose."""
 
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 from transformers import PreTrainedModel
 
-from ghosted_core.criteria import Criterion, Evidence, Findings, LayerScores, LossCriterion, criterion_for
+from ghosted_core.criteria import (
+    Criterion,
+    Evidence,
+    Findings,
+    LayerScores,
+    LossCriterion,
+    OtherScores,
+    criterion_for,
+    usual_criteria,
+)
 from ghosted_core.data import Windows, batches
-from ghosted_core.errors import NonFiniteError
+from ghosted_core.errors import InvalidSpecError, NonFiniteError
 from ghosted_core.evaluate.without import LossesWithoutLayers
 from ghosted_core.model.capture import ResidualStream
 from ghosted_core.model.families import Family, family_of, layers_of
@@ -103,10 +112,27 @@ def score_layers(
         recall(gathering, subject, scope) as findings,
     ):
         scores = criterion.choose(count, layer_count, findings)
+        scores = replace(scores, others=_others(scores.criterion, subject, findings))
     if criterion.evidence is Evidence.WEIGHTS:
         return scores
     sequences, length = subject.windows.tokens.shape
     return replace(scores, sequences=sequences, sequence_length=length)
+
+
+def _others(chosen_by: str, subject: Subject, findings: Findings) -> tuple[OtherScores, ...]:
+    """What the criteria that see the same say of it; those that measure losses would have to measure."""
+    evidence = subject.criterion.evidence
+    if evidence is Evidence.LOSSES:
+        return ()
+    told = []
+    for name, criterion in usual_criteria().items():
+        if name == chosen_by or criterion.evidence is not evidence:
+            continue
+        # A criterion that cannot remove so many has nothing to say.
+        with suppress(InvalidSpecError):
+            said = criterion.choose(subject.count, subject.layer_count, findings)
+            told.append(OtherScores(name, said.meaning, said.removed, said.candidates, said.best))
+    return tuple(told)
 
 
 def _looked_at(spec: JobSpec, calibration: Windows) -> Windows:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from ghosted_core.checkpoint.load import load_config
-from ghosted_core.criteria import Criterion, Evidence, Findings, LayerScores, criterion_for
+from ghosted_core.criteria import Evidence, Findings, LayerScores, criterion_for, usual_criteria
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.model.families import family_of, layers_of
@@ -13,7 +13,7 @@ from ghosted_core.model.gradients import weight_magnitude
 from ghosted_core.pipeline import check_fit
 from ghosted_core.recorder import Stage, stage
 from ghosted_core.scoring import GATHERINGS, Subject
-from ghosted_core.spec import STRATEGIES, Explicit, JobSpec, Strategy
+from ghosted_core.spec import JobSpec
 from ghosted_core.statistics import LayerSimilarity
 from ghosted_core.workplace import Workplace
 
@@ -64,16 +64,11 @@ def survey(spec: JobSpec, place: Workplace) -> Survey:
 def _ask_all(count: int, layer_count: int, found: Findings) -> tuple[tuple[LayerScores, ...], dict[str, str]]:
     scores: list[LayerScores] = []
     refused: dict[str, str] = {}
-    for name, criterion in _criteria().items():
+    for name, criterion in usual_criteria().items():
+        if criterion.evidence not in ONE_PASS:
+            continue
         try:
             scores.append(criterion.choose(count, layer_count, found))
         except InvalidSpecError as error:
             refused[name] = error.message
     return tuple(scores), refused
-
-
-def _criteria() -> dict[str, Criterion]:
-    """The criteria of one pass with their usual settings, by name."""
-    forms: list[Strategy] = [form() for form in STRATEGIES if not issubclass(form, Explicit)]
-    made = {form.name: criterion_for(form) for form in forms}
-    return {name: criterion for name, criterion in made.items() if criterion.evidence in ONE_PASS}

@@ -11,6 +11,7 @@ from ghosted_core.criteria.base import (
     LayerScores,
     LossCriterion,
     LossesWithout,
+    OtherScores,
     plan_of,
 )
 from ghosted_core.criteria.explicit import ExplicitCriterion
@@ -23,7 +24,7 @@ from ghosted_core.criteria.sleb import SlebCriterion
 from ghosted_core.criteria.streamline import StreamlineCriterion
 from ghosted_core.criteria.streamline_channel import StreamlineChannelCriterion
 from ghosted_core.criteria.taylor import TaylorCriterion
-from ghosted_core.spec import Strategy
+from ghosted_core.spec import STRATEGIES, Explicit, Strategy
 
 # From a criterion's name to what makes it out of its form.
 CRITERIA: Mapping[str, Callable[[Any], Criterion]] = {
@@ -46,6 +47,12 @@ def criterion_for(strategy: Strategy) -> Criterion:
     return CRITERIA[strategy.name](strategy)
 
 
+def usual_criteria() -> dict[str, Criterion]:
+    """Each criterion with its usual settings, by name; without `explicit`, which has none."""
+    forms: list[Strategy] = [form() for form in STRATEGIES if not issubclass(form, Explicit)]
+    return {form.name: criterion_for(form) for form in forms}
+
+
 __all__ = [
     "CRITERIA",
     "Criterion",
@@ -54,6 +61,8 @@ __all__ = [
     "LayerScores",
     "LossCriterion",
     "LossesWithout",
+    "OtherScores",
     "criterion_for",
     "plan_of",
+    "usual_criteria",
 ]

@@ -63,6 +63,17 @@ def _there(found: Found | None, evidence: Evidence) -> Found:
 
 
 @dataclass(frozen=True)
+class OtherScores:
+    """What another criterion says of the same evidence, and which layers it would remove."""
+
+    criterion: str
+    meaning: str
+    removed: tuple[int, ...]
+    candidates: tuple[tuple[int, float], ...]
+    best: str
+
+
+@dataclass(frozen=True)
 class LayerScores:
     """Why these layers go.
 
@@ -71,7 +82,7 @@ class LayerScores:
     remove. `ties` lists candidates that stay although they score exactly as the last one chosen: of
     equals, those nearest to the input go. `steps` holds layer and score of each removal, in order,
     where scores are measured anew after each. `sequences` x `sequence_length` tokens of the
-    calibration text were looked at.
+    calibration text were looked at. `others` are the criteria that needed no further look.
     """
 
     criterion: str
@@ -84,6 +95,7 @@ class LayerScores:
     steps: tuple[tuple[int, float], ...] = ()
     sequences: int = 0
     sequence_length: int = 0
+    others: tuple[OtherScores, ...] = ()
 
 
 class Criterion(Protocol):

@@ -63,12 +63,16 @@ class _Loose(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class _Scores(_Loose):
+class _Other(_Loose):
     criterion: str = ""
+    candidates: tuple[tuple[int, float | None], ...] = ()
+
+
+class _Scores(_Other):
     meaning: str = ""
     best: str = ""
-    candidates: tuple[tuple[int, float | None], ...] = ()
     protected: tuple[int, ...] = ()
+    others: tuple[_Other, ...] = ()
 
 
 class _Plan(_Loose):
@@ -108,6 +112,7 @@ def _strip(plan: PruningPlan, scores: _Scores) -> LayerStrip:
     opening = {boundary.start for boundary in plan.boundaries}
     closing = {boundary.stop - 1 for boundary in plan.boundaries}
     levels = _levels(scored)
+    others = {one.criterion: dict(one.candidates) for one in scores.others}
     cells = tuple(
         LayerCell(
             index=index,
@@ -117,7 +122,8 @@ def _strip(plan: PruningPlan, scores: _Scores) -> LayerStrip:
             level=levels.get(index),
             opens=index in opening,
             closes=index in closing,
-            tip=f"Layer {index}: {_fate(places.get(index))}{_told(index, scored.get(index), scores)}",
+            tip=f"Layer {index}: {_fate(places.get(index))}{_told(index, scored.get(index), scores)}"
+            f"{_by_others(index, others)}",
         )
         for index in range(plan.layer_count)
     )
@@ -146,6 +152,13 @@ def _told(index: int, score: float | None, scores: _Scores) -> str:
     if not scores.candidates:
         return ""
     return ", no run can begin here" if of_run else ", not scored"
+
+
+def _by_others(index: int, others: Mapping[str, Mapping[int, float | None]]) -> str:
+    """The scores of criteria that did not decide."""
+    given = {name: scores.get(index) for name, scores in others.items()}
+    said = [f"{name} {score:.5g}" for name, score in given.items() if score is not None]
+    return f"; by others: {', '.join(said)}" if said else ""
 
 
 def _unscored(scores: _Scores) -> str:

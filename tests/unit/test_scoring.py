@@ -219,3 +219,16 @@ def test_a_broken_model_is_a_typed_error(name: str) -> None:
     model.model.layers[0].mlp.up_proj.weight.data.fill_(float("nan"))
     with pytest.raises(NonFiniteError):
         scored(name, model)
+
+
+def test_criteria_that_see_the_same_are_heard_too() -> None:
+    """As if each had been asked itself; a criterion that measures losses asks for no more of them."""
+    found = scored("shortgpt")
+    assert {other.criterion for other in found.others} == {
+        "streamline", "streamline_channel", "shortgpt_channel", "angular",
+    }  # fmt: skip
+    for other in found.others:
+        own = scored(other.criterion)
+        assert (other.removed, other.candidates, other.best) == (own.removed, own.candidates, own.best)
+    for strategy in ("sleb", "perplexity", "magnitude", "reverse"):
+        assert scored(strategy).others == ()

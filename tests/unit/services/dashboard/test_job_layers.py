@@ -52,6 +52,19 @@ def test_a_score_says_of_what_it_is_or_why_there_is_none(scores: dict[str, Any],
     assert drawn(strip_of(found)).cells[1].tip == f"Layer 1: removed, {tip}"
 
 
+def test_criteria_that_did_not_decide_are_heard_too() -> None:
+    """Each that has a score for the layer, by its name."""
+    found = summary([1], 4, [[0, 0.5], [1, 0.25]])
+    found["plan"]["scores"]["others"] = [
+        {"criterion": "angular", "candidates": [[1, 0.125]]},
+        {"criterion": "streamline", "candidates": [[0, 0.75], [1, 0.875]]},
+    ]
+    tips = [cell.tip for cell in drawn(strip_of(found)).cells]
+    assert tips[0] == "Layer 0: kept as layer 0, score 0.5; by others: streamline 0.75"
+    assert tips[1] == "Layer 1: removed, score 0.25; by others: angular 0.125, streamline 0.875"
+    assert tips[2] == "Layer 2: kept as layer 1, not scored"
+
+
 def test_where_nothing_was_scored_it_says_why() -> None:
     """By the rule's own words; and where not even those are there, that they are not."""
     found = summary([1], 4)
