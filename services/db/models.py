@@ -114,6 +114,7 @@ class Job(Base):
         ),
         Index("ix_jobs_queued", "id", postgresql_where=text("state = 'queued'")),
         Index("ix_jobs_running_lease", "lease_expires_at", postgresql_where=text("state = 'running'")),
+        Index("ix_jobs_running_worker", "worker", postgresql_where=text("state = 'running'")),
         # What failed lately, for the system page.
         Index("ix_jobs_failed", "finished_at", postgresql_where=text("state = 'failed'")),
         # Without it, deleting a job would read the whole table for its clones.

@@ -1,10 +1,10 @@
 """The workers' table: who is there, who is gone, what each one runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy import ColumnElement, Select, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from services.db.models import Job, Worker
@@ -79,10 +79,11 @@ def list_workers(session: ReadSession, *, lease_seconds: float) -> Sequence[Seen
     """All workers in the table, by id."""
     query = select(Worker, is_live(lease_seconds)).order_by(Worker.id)
     rows = session.execute(query).all()
-    jobs = _running(session)
+    found = session.scalars(running_on([worker.id for worker, _ in rows])) if rows else ()
+    jobs = {job.worker: job for job in found}
     return [Seen(worker, live, jobs.get(worker.id)) for worker, live in rows]
 
 
-def _running(session: ReadSession) -> Mapping[str, Job]:
-    jobs = session.scalars(select(Job).where(Job.state == JobState.RUNNING)).all()
-    return {job.worker: job for job in jobs if job.worker is not None}
+def running_on(worker_ids: Collection[str]) -> Select[tuple[Job]]:
+    """The query of the jobs that these workers run."""
+    return select(Job).where(Job.state == JobState.RUNNING, Job.worker.in_(worker_ids))

@@ -18,6 +18,7 @@ from services.jobs.listing import Filters
 from services.jobs.showing import show_one
 from services.jobs.states import JobState
 from services.jobs.viewer import Viewer
+from services.workers.repository import list_workers, running_on
 from tests.integration.services.crowd import fill
 
 JOBS = 100_000
@@ -179,6 +180,15 @@ def test_a_queue_of_any_length_is_counted_so_far(crowded: tuple[Database, UUID])
         assert node["Actual Rows"] <= listing.LONGEST_COUNTED_QUEUE, node
         # Further back than is counted: nothing is numbered.
         assert node["Node Type"] != "WindowAgg" or node["Actual Rows"] == 0, node
+
+
+def test_what_workers_run_is_found_by_their_names(crowded: tuple[Database, UUID]) -> None:
+    """Without a look at all that runs elsewhere."""
+    database, _ = crowded
+    with database.read() as session:
+        seen = list_workers(session, lease_seconds=30)
+    assert all(one.live and one.job is not None for one in seen)
+    check(database, running_on([one.worker.id for one in seen]), most_rows=len(seen))
 
 
 def test_all_that_is_asked_for_a_poll_and_a_look_uses_indexes(crowded: tuple[Database, UUID]) -> None:
