@@ -84,6 +84,6 @@ def list_workers(session: ReadSession, *, lease_seconds: float) -> Sequence[Seen
     return [Seen(worker, live, jobs.get(worker.id)) for worker, live in rows]
 
 
-def running_on(worker_ids: Collection[str]) -> Select[tuple[Job]]:
+def running_on(worker_ids: Collection[str]) -> Select[Job]:
     """The query of the jobs that these workers run."""
     return select(Job).where(Job.state == JobState.RUNNING, Job.worker.in_(worker_ids))
