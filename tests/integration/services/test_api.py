@@ -2,7 +2,7 @@ import json
 import subprocess
 import sys
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import select, text
@@ -18,6 +18,8 @@ from services.jobs.failures import Failure
 from tests.integration.services.helpers import Server, claim
 
 BODY: dict[str, Any] = {"model": "owner/tiny", "layers": 2}
+# Of no job.
+NOBODYS = UUID(int=7)
 
 
 def problem(response: Any, status: int, code: str) -> dict[str, Any]:
@@ -147,11 +149,11 @@ def test_a_body_of_unstated_length_is_counted(server: Server) -> None:
     [
         ("POST", "/v1/jobs"),
         ("GET", "/v1/jobs"),
-        ("GET", f"/v1/jobs/{uuid4()}"),
-        ("GET", f"/v1/jobs/{uuid4()}/events"),
-        ("GET", f"/v1/jobs/{uuid4()}/metrics"),
-        ("GET", f"/v1/jobs/{uuid4()}/artifact"),
-        ("POST", f"/v1/jobs/{uuid4()}/cancel"),
+        ("GET", f"/v1/jobs/{NOBODYS}"),
+        ("GET", f"/v1/jobs/{NOBODYS}/events"),
+        ("GET", f"/v1/jobs/{NOBODYS}/metrics"),
+        ("GET", f"/v1/jobs/{NOBODYS}/artifact"),
+        ("POST", f"/v1/jobs/{NOBODYS}/cancel"),
     ],
 )
 @pytest.mark.parametrize("wrong", ["none", "malformed", "unknown", "revoked", "scheme"])
