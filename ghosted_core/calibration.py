@@ -12,8 +12,9 @@ from ghosted_core.data import Windows, batches
 from ghosted_core.model.capture import Observed, ResidualStream
 from ghosted_core.model.families import family_of
 from ghosted_core.plan import Boundary, PruningPlan
-from ghosted_core.recorder import Meter, Recorder, Stage, StageScope, stage
+from ghosted_core.recorder import Logged, Meter, Recorder, Stage, StageScope, stage
 from ghosted_core.recovery import (
+    FitReport,
     Outcome,
     RecoverySolver,
     RecoveryTrainer,
@@ -32,6 +33,9 @@ from ghosted_core.stage_cache.statistics import (
 )
 from ghosted_core.statistics import BoundaryStatistics, Feature, StatisticsRequest, token_weights
 from ghosted_core.texts import Texts
+
+# One token of a window of 128 has less than a hundredth where all change alike; see docs/agreement.md.
+MOST_IN_FIRST_TOKENS = 0.5
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,29 @@ def repair(
         NumericsError: the sums have no usable answer.
         DiskFullError: the scratch folder cannot hold the activations.
     """
+    outcomes = _repair(recovery, job, plan, recorder, meter)
+    # Least squares whose tokens count by their energy; the other repairs have no such weakness.
+    if getattr(recovery, "weighting", None) == "uniform":
+        for outcome in outcomes:
+            _warn_of_first_tokens(outcome.report, recorder)
+    return outcomes
+
+
+def _warn_of_first_tokens(report: FitReport, recorder: Recorder) -> None:
+    share, run = report.first_token_share, report.boundary
+    if share is None or share <= MOST_IN_FIRST_TOKENS:
+        return
+    message = (
+        f"{share:.0%} of what layers {run.start} to {run.stop - 1} change is in the first token of each"
+        " window, a massive activation: the repair restores it at the cost of all other tokens. Keep the"
+        " layer that writes it, by removing fewer layers or others, or try weighting 'inverse_norm'."
+    )
+    recorder.record(Logged(message, level="warning"))
+
+
+def _repair(
+    recovery: Recovery, job: Calibrated, plan: PruningPlan, recorder: Recorder, meter: Meter
+) -> list[Outcome]:
     solver = solver_for(recovery)
     if solver is None:
         return []

@@ -51,6 +51,8 @@ class _Boundary(_Part):
     diagonals: tuple[tuple[_Combination, _Combination], ...]
     ratios: tuple[tuple[_Combination, _Combination], ...]
     energies: tuple[tuple[_Combination, float], ...]
+    # Of the energies, in their order; none in files of versions that did not know them.
+    openings: tuple[float, ...] = ()
     tokens: int
     windows: int
     weight: float
@@ -141,6 +143,7 @@ def _describe(boundary: Boundary, sums: BoundaryStatistics) -> _Boundary:
         start=boundary.start,
         stop=boundary.stop,
         energies=energies,
+        openings=tuple(sums.openings[c] for c in sums.request.energies if c in sums.openings),
         tokens=sums.tokens,
         windows=sums.windows,
         weight=sums.weight,
@@ -161,6 +164,7 @@ def _read(part: _Boundary, tensors: Mapping[str, Tensor]) -> BoundaryStatistics:
     sums = BoundaryStatistics(
         request,
         energies={combination.read(): value for combination, value in part.energies} if part.tokens else {},
+        openings=dict(zip(request.energies, part.openings, strict=False)),
         tokens=part.tokens,
         windows=part.windows,
         weight=part.weight,

@@ -20,7 +20,8 @@ class FitReport:
     Residuals are ||x' - X_post||_F / ||X_post - X_pre||_F over the weighted tokens, x' being the
     repaired stream: 0 is perfect, 1 is what the cut without repair has. Norms and shares are those of
     the repair's difference from the identity: shares are norms of its symmetric and anti-symmetric
-    part over its own. `detail` holds what only this repair has, as plain JSON values.
+    part over its own. `first_token_share` is how much of ||X_post - X_pre||_F^2 is in the first tokens
+    of windows. `detail` holds what only this repair has, as plain JSON values.
     """
 
     boundary: Boundary
@@ -37,6 +38,7 @@ class FitReport:
     correction_norm: float | None = None
     symmetric_share: float | None = None
     antisymmetric_share: float | None = None
+    first_token_share: float | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -77,6 +77,7 @@ class GhostedSolver:
             correction_norm=float(torch.linalg.matrix_norm(found.solution)),
             symmetric_share=symmetric,
             antisymmetric_share=antisymmetric,
+            first_token_share=fit.opening_share(SHIFT),
             detail={**fitted.detail, **product_error(fit)},
         )
         return RecoveryOperator(boundary=boundary, correction=found.solution, report=report)

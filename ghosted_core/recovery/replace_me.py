@@ -60,6 +60,7 @@ class ReplaceMeSolver:
             correction_norm=float(torch.linalg.matrix_norm(difference)),
             symmetric_share=symmetric,
             antisymmetric_share=antisymmetric,
+            first_token_share=fit.opening_share(SHIFT),
             detail=product_error(fit),
         )
         return MlpMap(boundary=boundary, matrix=found.solution, report=report)

@@ -60,6 +60,7 @@ class ChannelScaling:
             relative_residual=self._residual(scales, fit),
             held_out_relative_residual=self._residual(scales, held_out) if held_out.tokens else None,
             correction_norm=float(torch.linalg.vector_norm(scales - 1)),
+            first_token_share=fit.opening_share(self.shift),
             detail=detail,
         )
 

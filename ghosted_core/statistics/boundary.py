@@ -25,6 +25,7 @@ class BoundaryStatistics:
         diagonals: the diagonal of the same, shape (width,).
         ratios: sum over windows of mean_t |a| / mean_t |b| for each requested pair, shape (width,).
         energies: sum of w_t ||a_t||^2 for each requested combination.
+        openings: the part of each of them that is in the first token of its window.
         tokens: number of tokens with a weight above zero.
         windows: number of windows.
         weight: sum of the weights.
@@ -37,6 +38,7 @@ class BoundaryStatistics:
     diagonals: dict[Pair, Tensor] = field(default_factory=dict)
     ratios: dict[Pair, Tensor] = field(default_factory=dict)
     energies: dict[Combination, float] = field(default_factory=dict)
+    openings: dict[Combination, float] = field(default_factory=dict)
     tokens: int = 0
     windows: int = 0
     weight: float = 0.0
@@ -76,8 +78,10 @@ class BoundaryStatistics:
         column = None if weights is None else weights.flatten().to(torch.float64)[:, None]
         weighted = rows if column is None else {name: value * column for name, value in rows.items()}
         for combination in self.request.energies:
-            energy = float(torch.sum(rows[combination] * weighted[combination]))
-            self.energies[combination] = self.energies.get(combination, 0.0) + energy
+            of_tokens = (rows[combination] * weighted[combination]).sum(dim=-1)
+            first = of_tokens.view(values[combination].shape[:-1])[..., 0]
+            for totals, part in ((self.energies, of_tokens), (self.openings, first)):
+                totals[combination] = totals.get(combination, 0.0) + float(part.sum())
         for left, right in self.request.diagonals:
             _accumulate(self.diagonals, (left, right), (weighted[left] * rows[right]).sum(dim=0))
         for left, right in self.request.products:
@@ -100,17 +104,22 @@ class BoundaryStatistics:
             if not math.isfinite(energy):
                 raise NonFiniteError(f"The activations '{combination.name}' are not all finite.")
 
+    def opening_share(self, combination: Combination) -> float | None:
+        """The share of its energy that is in the first tokens of windows; None where that is not known."""
+        energy, opening = self.energies.get(combination), self.openings.get(combination)
+        return opening / energy if energy and opening is not None else None
+
     def merge(self, other: "BoundaryStatistics") -> "BoundaryStatistics":
         """The statistics of both sets of tokens together."""
         if self.request != other.request:
             raise ValueError("Statistics of different requests cannot be merged.")
-        names = self.energies.keys() | other.energies.keys()
         return type(self)(
             request=self.request,
             products=_sums(self.products, other.products),
             diagonals=_sums(self.diagonals, other.diagonals),
             ratios=_sums(self.ratios, other.ratios),
-            energies={name: self.energies.get(name, 0.0) + other.energies.get(name, 0.0) for name in names},
+            energies=_added(self.energies, other.energies),
+            openings=_added(self.openings, other.openings),
             tokens=self.tokens + other.tokens,
             windows=self.windows + other.windows,
             weight=self.weight + other.weight,
@@ -120,6 +129,10 @@ class BoundaryStatistics:
 
 def _accumulate(totals: dict[Pair, Tensor], pair: Pair, value: Tensor) -> None:
     totals[pair] = totals[pair].add_(value) if pair in totals else value
+
+
+def _added(left: Mapping[Combination, float], right: Mapping[Combination, float]) -> dict[Combination, float]:
+    return {name: left.get(name, 0.0) + right.get(name, 0.0) for name in left.keys() | right.keys()}
 
 
 def _sums(left: Mapping[Pair, Tensor], right: Mapping[Pair, Tensor]) -> dict[Pair, Tensor]:

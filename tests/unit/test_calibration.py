@@ -14,7 +14,7 @@ from ghosted_core.model.capture import ResidualStream
 from ghosted_core.model.families import family_of
 from ghosted_core.model.surgery import repaired_model
 from ghosted_core.plan import PruningPlan
-from ghosted_core.recorder import Stage, StageFinished, StageProgressed, StageStarted
+from ghosted_core.recorder import Logged, MemoryRecorder, Stage, StageFinished, StageProgressed, StageStarted
 from ghosted_core.recovery import SOLVERS, Outcome, RecoveryOperator, RecoverySolver, solver_for
 from ghosted_core.recovery.folding import folded_tensors
 from ghosted_core.sequential import layer_segment
@@ -194,3 +194,45 @@ def test_held_out_tokens_are_optional(name: str, settings: dict[str, Any], tmp_p
     for outcome in repaired(lively_llama(), [1, 3], tmp_path, name, texts, **settings)[1]:
         assert outcome.report.held_out_tokens == 0
         assert outcome.report.held_out_relative_residual is None
+
+
+@pytest.fixture
+def massive_activation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layer 2 writes into the first token of each window what dwarfs all else."""
+    stock = LlamaDecoderLayer.forward
+
+    def writing(self: LlamaDecoderLayer, *args: Any, **kwargs: Any) -> Any:
+        states = stock(self, *args, **kwargs)
+        if self.self_attn.layer_idx == 2:
+            states[..., 0, 5] += 1e4
+        return states
+
+    monkeypatch.setattr(LlamaDecoderLayer, "forward", writing)
+
+
+def warnings(recorder: MemoryRecorder) -> list[str]:
+    return [e.message for e in recorder.events if isinstance(e, Logged) and e.level == "warning"]
+
+
+@pytest.mark.usefixtures("massive_activation")
+@pytest.mark.parametrize("fit", ["dense", "sequential"])
+def test_a_cut_that_takes_a_massive_activation_along_is_told(fit: str, tmp_path: Path) -> None:
+    """The repair spends itself on one token of each window; a cut elsewhere is not meant."""
+    _, outcomes, recorder = repaired(lively_llama(), [2, 4], tmp_path, "ghosted", fit=fit)
+    shares = [outcome.report.first_token_share for outcome in outcomes]
+    assert shares[0] == pytest.approx(1.0, abs=0.01)
+    said = warnings(recorder)
+    assert said[0].startswith("100% of what layers 2 to 2 change")
+    # Fitted in turn, the second cut has to make good what the first repair left of that token.
+    assert len(said) == (2 if fit == "sequential" else 1)
+
+
+@pytest.mark.usefixtures("massive_activation")
+@pytest.mark.parametrize(
+    ("name", "settings"), [("prune_and_comp", {}), ("ghosted", {"weighting": "inverse_norm"})]
+)
+def test_what_the_warning_is_not_for(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    """A scaling minimises nothing, and other weights are what the warning advises."""
+    _, (outcome,), recorder = repaired(lively_llama(), [2], tmp_path, name, **settings)
+    assert warnings(recorder) == []
+    assert outcome.report.first_token_share == pytest.approx(1.0, abs=0.01)

@@ -111,8 +111,12 @@ def test_ratios_are_means_over_windows_whatever_the_batching(generator: torch.Ge
     shift = features[Feature.LEAVING] - features[Feature.ENTERING]
     diagonal = (features[Feature.ENTERING] * shift).sum(dim=(0, 1))
     assert_close(whole.diagonals[ENTERING, SHIFT], diagonal, rtol=1e-12, atol=1e-12)
-    target = float((shift + features[Feature.MLP]).square().sum())
-    assert merged.energies[MLP_TARGET] == pytest.approx(target, rel=1e-12)
+    target = (shift + features[Feature.MLP]).square()
+    assert merged.energies[MLP_TARGET] == pytest.approx(float(target.sum()), rel=1e-12)
+    opening = float(target[:, 0].sum() / target.sum())
+    for sums in (merged, whole):
+        assert sums.opening_share(MLP_TARGET) == pytest.approx(opening, rel=1e-12)
+    assert BoundaryStatistics(WINDOWED).opening_share(MLP_TARGET) is None
 
 
 def test_tokens_without_weight_do_not_enter_ratios(generator: torch.Generator) -> None:
