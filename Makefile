@@ -53,15 +53,17 @@ chromium:
 		|| echo "Chromium could not be installed: the tests of the dashboard cannot run."; \
 	else echo "No Chromium here: the tests of the dashboard will be skipped. Install chromium, or set GHOSTED_CHROMIUM to a browser of its kind."; fi
 
-# What needs no server, and then what needs only a stack of its own, runs in several processes; what breaks
-# parts, times them or looks at all that runs here wants the machine for itself.
+# What needs no server, then what needs only a stack of its own, runs in several processes. What looks at all
+# that runs here wants the machine for itself.
 ALONE := tests/unit tests/families
 STACKS := tests/dashboard tests/integration/evaluate tests/integration/services tests/integration/worker
+FAULTS := tests/faults
 
 test: setup chromium
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ALONE)
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(STACKS)
-	$(BIN)/python -m pytest $(patsubst %,--ignore %,$(ALONE) $(STACKS))
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(FAULTS)/test_storm.py $(FAULTS)
+	$(BIN)/python -m pytest $(patsubst %,--ignore %,$(ALONE) $(STACKS) $(FAULTS))
 
 test-unit: setup
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal tests/unit -m "not real"
