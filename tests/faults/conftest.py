@@ -19,19 +19,20 @@ from tests.faults.processes import Processes, variables
 from worker.config import WorkerSettings
 
 NAME = "faults"
-FIGURES = pytest.StashKey[list[str]]()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[FIGURES] = []
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The figures of this run, one a line."""
-    lines = config.stash[FIGURES]
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The figures of this run, one a line, whichever process found them."""
+    reports = [one for several in terminalreporter.stats.values() for one in several]
+    lines = [
+        f"{one.nodeid.rpartition('::')[2]}: {name} {value}"
+        for one in reports
+        if isinstance(one, pytest.TestReport) and one.when == "call"
+        for name, value in one.user_properties
+    ]
     if lines:
         terminalreporter.section("figures")
-        for line in lines:
+        for line in sorted(lines):
             terminalreporter.write_line(line)
 
 
@@ -42,7 +43,6 @@ def figure(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
     def note(name: str, value: object) -> None:
         shown = f"{value:.1f}" if isinstance(value, float) else str(value)
         request.node.user_properties.append((name, shown))
-        request.config.stash[FIGURES].append(f"{request.node.name}: {name} {shown}")
 
     return note
 
