@@ -1,8 +1,12 @@
 """`ghosted up`: the whole service on this machine, until stopped."""
 
 import os
-import time
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -60,8 +64,32 @@ def up(
             device=device,
             external=external_parts(os.environ),
         )
-        with run_installation(wanted, console.print) as running:
+        with interrupts_kept() as interrupted, run_installation(wanted, console.print) as running:
             console.print(READY.format(url=running.url, key=running.key, folder=running.folder))
-            while True:
+            while not interrupted.wait(WATCH_SECONDS):
                 running.check()
-                time.sleep(WATCH_SECONDS)
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[threading.Event]:
+    """Ctrl-C raises as ever within the body, and sets the event.
+
+    Python drops an exception that is raised while it runs a destructor or a callback of its own: without the
+    event, one Ctrl-C in such a moment would be no Ctrl-C at all.
+    """
+    seen = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.set()
+        if callable(before):
+            before(number, frame)
+
+    # Where a shell has it ignored, for what runs in the background, it stays so.
+    if callable(before):
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
