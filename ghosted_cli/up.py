@@ -17,6 +17,7 @@ from ghosted_cli.exits import exit_codes
 from ghosted_cli.request import cache_folder
 
 WATCH_SECONDS = 0.5
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 READY = """
 Ghosted is ready.
@@ -73,23 +74,23 @@ def up(
 
 @contextmanager
 def interrupts_kept() -> Iterator[threading.Event]:
-    """Ctrl-C raises as ever within the body, and sets the event.
+    """What stops the service raises as ever within the body, and sets the event: Ctrl-C, or a signal to end.
 
     Python drops an exception that is raised while it runs a destructor or a callback of its own: without the
     event, one Ctrl-C in such a moment would be no Ctrl-C at all.
     """
     seen = threading.Event()
-    before = signal.getsignal(signal.SIGINT)
+    # Where a shell has one ignored, for what runs in the background, it stays so.
+    before = {number: handler for number in STOPPING if callable(handler := signal.getsignal(number))}
 
     def note(number: int, frame: FrameType | None) -> None:
         seen.set()
-        if callable(before):
-            before(number, frame)
+        before[signal.Signals(number)](number, frame)
 
-    # Where a shell has it ignored, for what runs in the background, it stays so.
-    if callable(before):
-        signal.signal(signal.SIGINT, note)
+    for number in before:
+        signal.signal(number, note)
     try:
         yield seen
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
