@@ -20,6 +20,7 @@ from results_setting import (
     FIRST_PAGE,
     MODEL,
     PAGES,
+    UNIFORM,
     WIKITEXT,
     Setting,
     Variant,
@@ -50,7 +51,6 @@ from ghosted_core.statistics import BoundaryStatistics
 from ghosted_core.texts import Texts, read_texts
 
 CAN_TRAIN = "finetune" in JobSpec.model_fields
-WEIGHTING = "uniform"
 
 
 class Printer:
@@ -79,7 +79,7 @@ class Bench:
         self.notebook = Notebook(self.folder / "figures.json")
         self.variants = setting.variants(finetune=CAN_TRAIN)
 
-    def spec(self, recovery: str = "none", text: str = C4, **more: Any) -> JobSpec:
+    def spec(self, recovery: str | dict[str, str] = "none", text: str = C4, **more: Any) -> JobSpec:
         """A job of the benchmark: its text, and the most sequences of it that any row wants."""
         sequences = max(self.setting.sweep) if text == C4 else self.setting.fitted
         calibration = {
@@ -174,21 +174,25 @@ class Bench:
         return [v for v in fitted if not self.path(v).exists()]
 
     def fit(self, text: str) -> None:
-        """All repairs on `text` are on the disk, from one look at it."""
+        """All repairs on `text` are on the disk, from one look at it for each weighting of tokens."""
         wanted = self.wanted(text)
+        for weighting in sorted({v.weighting for v in wanted}):
+            self._fit(text, weighting, [v for v in wanted if v.weighting == weighting])
+
+    def _fit(self, text: str, weighting: str, wanted: list[Variant]) -> None:
         boundaries = tuple(sorted({self.boundary(v) for v in wanted}))
-        solvers = {v: _solver(self.spec(v.repair)) for v in wanted}
+        solvers = {v: self._solver(v) for v in wanted}
         request = reduce(or_, (solver.request for solver in solvers.values()))
         plan = PruningPlan(self.dense.config.num_hidden_layers, boundaries)
         stream = ResidualStream(self.dense, family_of(self.dense.config.model_type))
         texts = self.texts(text)
-        held_out = gather_statistics(stream, plan, request, WEIGHTING, batches(texts.held_out))
+        held_out = gather_statistics(stream, plan, request, weighting, batches(texts.held_out))
         seen = {boundary: BoundaryStatistics(request) for boundary in boundaries}
         start = 0
         for mark in sorted({v.sequences for v in wanted}):
             with timed(f"{text}, {mark} sequences") as took:
                 more = Windows(texts.calibration.tokens[start:mark], {})
-                found = gather_statistics(stream, plan, request, WEIGHTING, batches(more))
+                found = gather_statistics(stream, plan, request, weighting, batches(more))
                 seen = {boundary: sums.merge(found[boundary]) for boundary, sums in seen.items()}
             start = mark
             for variant in [v for v in wanted if v.sequences == mark]:
@@ -199,6 +203,13 @@ class Bench:
                 report = outcome.report
                 residuals = [report.relative_residual, report.held_out_relative_residual]
                 self.notebook.put(f"residuals {variant.name}", residuals, took)
+
+    def _solver(self, variant: Variant) -> RecoverySolver:
+        weighting = {} if variant.weighting == UNIFORM else {"weighting": variant.weighting}
+        solver = solver_for(self.spec({"name": variant.repair, **weighting}).recovery)
+        if not isinstance(solver, RecoverySolver) or solver.weighting != variant.weighting:
+            raise TypeError(f"'{variant.name}' cannot be fitted with the others.")
+        return solver
 
     def _keep(self, variant: Variant, outcome: Outcome) -> None:
         corrections = {outcome.boundary: outcome.correction} if isinstance(outcome, RecoveryOperator) else {}
@@ -244,10 +255,3 @@ class Bench:
         if not variant.is_fitted:
             return pruned_model(self.dense, self.plan(variant))
         return repaired_model(self.dense, self.plan(variant), *read_repair(self.path(variant)))
-
-
-def _solver(spec: JobSpec) -> RecoverySolver:
-    solver = solver_for(spec.recovery)
-    if not isinstance(solver, RecoverySolver) or solver.weighting != WEIGHTING:
-        raise TypeError(f"'{spec.recovery.name}' cannot be fitted with the others.")
-    return solver

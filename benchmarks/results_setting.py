@@ -11,6 +11,8 @@ CORPORA = {
     "c4": "c4/c4_en_validation_first1025.jsonl",
     "ptb": "ptb/ptb.valid.txt",
 }
+# How much each token counts in a fit.
+UNIFORM, INVERSE_NORM = "uniform", "inverse_norm"
 # What calibrates: a file below the data folder, or an alias of the catalog.
 C4, WIKITEXT, BOOLQ = "c4", "wikitext2", "boolq"
 CALIBRATION = {C4: "c4/c4_en_train_first1041.jsonl", WIKITEXT: None, BOOLQ: "boolq-passages"}
@@ -41,6 +43,7 @@ class Variant:
     count: int = 7
     sequences: int = 64
     text: str = C4
+    weighting: str = UNIFORM
     trained: bool = False
     is_main: bool = False
 
@@ -51,8 +54,9 @@ class Variant:
             return DENSE
         if self.repair == NONE:
             return f"{NONE}-{self.count}"
+        weighting = "" if self.weighting == UNIFORM else f"-{self.weighting}"
         trained = "-finetuned" if self.trained else ""
-        return f"{self.repair}-{self.count}-{self.text}-{self.sequences}{trained}"
+        return f"{self.repair}-{self.count}-{self.text}-{self.sequences}{weighting}{trained}"
 
     @property
     def is_fitted(self) -> bool:
@@ -101,6 +105,8 @@ class Setting:
         ]
         more = [
             *(Variant(NONE, count) for count in self.counts if count != Variant.count),
+            # The largest cut takes along the layer that writes a massive activation into first tokens.
+            Variant(GHOSTED, max(self.counts), weighting=INVERSE_NORM, **at),
             *(Variant(GHOSTED, sequences=count) for count in self.sweep if count != self.fitted),
             *(Variant(GHOSTED, text=text, **at) for text in CALIBRATION if text != C4),
         ]

@@ -11,7 +11,7 @@ import torch
 import transformers
 from results_bench import Bench
 from results_parts import generation_key, losses_key, speed_key, task_key
-from results_setting import C4, CALIBRATION, GHOSTED, MODEL, NONE, Variant
+from results_setting import C4, CALIBRATION, GHOSTED, MODEL, NONE, UNIFORM, Variant
 
 from ghosted_core.evaluate.perplexity import Perplexity, summary
 
@@ -70,7 +70,8 @@ def _processor() -> str:
 
 def label(variant: Variant) -> str:
     """As a row's heading."""
-    return variant.repair + (" + finetune" if variant.trained else "")
+    weighting = "" if variant.weighting == UNIFORM else f", `{variant.weighting}`"
+    return variant.repair + weighting + (" + finetune" if variant.trained else "")
 
 
 def perplexity(bench: Bench, corpus: str, variant: Variant) -> Perplexity | None:
@@ -96,8 +97,8 @@ def _likeness(bench: Bench, variant: Variant, figure: str) -> float | None:
 
 
 def _perplexities(bench: Bench) -> str:
-    """Main rows, and the unrepaired models of the other counts."""
-    rows = [v for v in bench.variants if v.is_main or v.repair == NONE]
+    """Main rows, the unrepaired models of the other counts, and other weightings of tokens."""
+    rows = [v for v in bench.variants if v.is_main or v.repair == NONE or v.weighting != UNIFORM]
     dense = rows[0]
     head = [
         "",
@@ -108,7 +109,7 @@ def _perplexities(bench: Bench) -> str:
         "same next token, C4",
     ]
     lines = []
-    for variant in sorted(rows, key=lambda v: (v.count != 0, v.count != Variant.count, v.count)):
+    for variant in sorted(rows, key=_place):
         found = [perplexity(bench, corpus, variant) for corpus in bench.files]
         none = Variant(NONE, variant.count)
         left = _left(*(perplexity(bench, C4, one) for one in (dense, none, variant)))
@@ -128,6 +129,11 @@ def _perplexities(bench: Bench) -> str:
         "ln(ppl / dense) / ln(ppl of `none` / dense) at the same n."
     )
     return f"### Perplexity\n\n{_table(head, lines)}\n\n{note}"
+
+
+def _place(variant: Variant) -> tuple[bool, bool, int, bool]:
+    """The dense model first, then the count that has most rows; in each count the unrepaired model first."""
+    return variant.count != 0, variant.count != Variant.count, variant.count, variant.repair != NONE
 
 
 def _left(dense: Perplexity | None, none: Perplexity | None, found: Perplexity | None) -> float | None:
