@@ -195,7 +195,7 @@ def _tasks(bench: Bench, variant: Variant) -> Part:
     def run() -> None:
         tasks = [HarnessTask(name=name, limit=setting.limit) for name in missing()]
         place = TaskPlace(bench.data / "tasks", bench.cache / "tasks")
-        started = time.monotonic()
+        started = arrived = time.monotonic()
         figures: dict[str, Any] = {}
         with run_tasks(tasks, _subject(bench, variant), place) as said:
             for message in said:
@@ -203,25 +203,25 @@ def _tasks(bench: Bench, variant: Variant) -> Part:
                     continue
                 if figures and message.task not in figures:
                     # A task's figures come together: those of the one before are complete.
-                    started = _note(bench, variant, figures, started)
+                    _note(bench, variant, figures, arrived - started)
+                    started = arrived
+                arrived = time.monotonic()
                 one = {"value": message.value, "error": message.standard_error, **message.detail}
                 figures.setdefault(message.task, {})[message.metric] = one
-        _note(bench, variant, figures, started)
+        _note(bench, variant, figures, arrived - started)
 
     share = 1.0 - variant.count / 38  # The head weighs as much as eight layers.
     cost = HARNESS_START + share * sum(TASK_TOKENS[task] for task in missing()) * setting.limit / 100
     return Part(f"tasks of {variant.name}", cost, lambda: not missing(), run)
 
 
-def _note(bench: Bench, variant: Variant, figures: dict[str, Any], started: float) -> float:
-    """The task in `figures`, which is then empty, is in the notebook; the time at which it was."""
-    now = time.monotonic()
+def _note(bench: Bench, variant: Variant, figures: dict[str, Any], seconds: float) -> None:
+    """The task in `figures`, which is then empty, is in the notebook."""
     for task, found in figures.items():
-        print(f"  {task}: {now - started:.0f} s", flush=True)
+        print(f"  {task}: {seconds:.0f} s", flush=True)
         # What another process took of the processors is not known here.
-        bench.notebook.put(task_key(task, bench, variant), found, Took(wall=now - started))
+        bench.notebook.put(task_key(task, bench, variant), found, Took(wall=seconds))
     figures.clear()
-    return now
 
 
 def _subject(bench: Bench, variant: Variant) -> Subject:

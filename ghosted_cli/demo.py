@@ -42,7 +42,7 @@ class DemoJobError(GhostedError):
     """The demo's job did not succeed."""
 
     code = "demo_job"
-    advice = "The logs of the service lie in the data folder that the demo named."
+    advice = "See the logs of its service, in 'logs' of the folder that --data names: out/service by default."
 
 
 def demo(out: Out = Path("out/demo"), data: Data = Path("out/service"), cache: Cache = None) -> None:

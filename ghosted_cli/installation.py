@@ -25,8 +25,13 @@ from services.embedded.ports import LOOPBACK, find_free, is_free
 from services.embedded.process import Child, Command, Escalation, NotReadyError
 from services.embedded.s3 import S3Location
 from services.embedded.stack import External
+from worker.config import WorkerSettings
 from worker.environment import ALLOWED
 
+# What an operator may set; names that are no settings do not reach our processes.
+SETTINGS = frozenset(f"GHOSTED_{name.upper()}" for name in WorkerSettings.model_fields)
+# Our processes work in folders of their own: what is relative is so to the user's.
+PATHS = ("GHOSTED_CATALOG", "GHOSTED_TASK_DATA")
 KEY_FILE = "api-key"
 # For `ghosted keys`, while the installation runs.
 URL_FILE = "database-url"
@@ -190,10 +195,14 @@ def _start(started: ExitStack, name: str, module: str, folder: Path, environment
 
 
 def _environment(stack: Stack, wanted: Wanted, port: int) -> dict[str, str]:
-    """The settings of our processes; nothing secret is an argument, which every user could read."""
-    passed = {name: value for name, value in os.environ.items() if name in ALLOWED}
+    """The settings of our processes: the user's, but for those that an installation has of its own.
+
+    Nothing secret is an argument, which every user could read.
+    """
+    passed = {name: value for name, value in os.environ.items() if name in ALLOWED | SETTINGS}
+    paths = {name: str(Path(passed[name]).expanduser().resolve()) for name in PATHS if passed.get(name)}
     url = f"http://{LOOPBACK}:{port}"
-    settings = {
+    own = {
         "DATABASE_URL": stack.database_url,
         "REDIS_URL": stack.redis_url,
         "S3_ENDPOINT": stack.s3.endpoint,
@@ -210,12 +219,11 @@ def _environment(stack: Stack, wanted: Wanted, port: int) -> dict[str, str]:
         "SECRET_KEY": load_or_create(wanted.folder.resolve()).secret_key,
         "SCRATCH": str(wanted.folder.resolve() / "worker"),
     }
-    if catalog := os.environ.get("GHOSTED_CATALOG"):
-        settings["CATALOG"] = str(Path(catalog).expanduser().resolve())
     home = Path(__file__).parents[1]
     return {
         **passed,
-        **{f"GHOSTED_{name}": value for name, value in settings.items()},
+        **paths,
+        **{f"GHOSTED_{name}": value for name, value in own.items()},
         "PYTHONPATH": str(home),
         "PYTHONUNBUFFERED": "1",
     }

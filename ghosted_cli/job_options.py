@@ -29,6 +29,7 @@ from ghosted_cli.request import (
     text_reference,
     without_none,
 )
+from ghosted_core.errors import InvalidSpecError
 from ghosted_core.spec import RECOVERIES, Ghosted
 
 RECOVERY_NAMES = ", ".join(form.model_fields["name"].default for form in RECOVERIES)
@@ -126,8 +127,28 @@ class JobOptions:
         # Here None is a value: nothing is measured.
         return {**told, "evaluation": None} if self.no_evaluation else told
 
+    def check_names_repair(self) -> None:
+        """Where there is a repair already, of any kind, its settings cannot stand alone.
+
+        Raises:
+            InvalidSpecError: they do.
+        """
+        settings = self._recovery_settings()
+        if self.recovery is None and settings:
+            raise InvalidSpecError(
+                f"--{next(iter(settings))} is the setting of a repair, and none is named.",
+                advice="Name the repair as well, with --recovery; it takes the old one's place with all its "
+                "settings.",
+            )
+
     def _recovery(self) -> dict[str, Any]:
-        settings = without_none(
+        settings = self._recovery_settings()
+        if self.recovery is None and not settings:
+            return {}
+        return {"name": self.recovery or Ghosted().name, **settings}
+
+    def _recovery_settings(self) -> dict[str, Any]:
+        return without_none(
             {
                 "weighting": self.weighting,
                 "ridge": None if self.ridge is None else setting(self.ridge),
@@ -135,9 +156,6 @@ class JobOptions:
                 "fit": self.fit,
             }
         )
-        if self.recovery is None and not settings:
-            return {}
-        return {"name": self.recovery or Ghosted().name, **settings}
 
     def _calibration(self, read: ReadText) -> dict[str, Any]:
         return calibration_choice(

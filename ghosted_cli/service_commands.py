@@ -83,6 +83,7 @@ def retry(job_id: JobId, *, asked: JobOptions, beside: SubmissionOptions, servic
     The options are those of `submit`. A repair takes the old one's place with all its settings.
     """
     with service.connected() as client:
+        asked.check_names_repair()
         edits = {
             **asked.parts(service_text),
             **without_none({"labels": beside.labels, "deadline_seconds": beside.deadline}),

@@ -52,7 +52,8 @@ def up(
 ) -> None:
     """Run PostgreSQL, Redis, S3, API, relay and a worker on loopback until Ctrl-C.
 
-    GHOSTED_DATABASE_URL, GHOSTED_REDIS_URL and GHOSTED_S3_* put servers of your own in place of a part.
+    GHOSTED_DATABASE_URL, GHOSTED_REDIS_URL, and GHOSTED_S3_ENDPOINT with its keys put servers of your own
+    in place of a part; other settings of the service count too.
     """
     with exit_codes(as_json=False, interrupted="Stopped; nothing runs any more."):
         from ghosted_cli.installation import Wanted, external_parts, run_installation

@@ -25,6 +25,7 @@ from ghosted_core.meter import ProcessMeter
 from ghosted_core.model.families import SUPPORTED
 from ghosted_core.recorder import Stage, stage
 from ghosted_core.spec import LocalModel, ModelReference, TextReference
+from ghosted_core.texts import hub
 from ghosted_core.workplace import Workplace
 
 USUAL_LENGTH = 2048
@@ -184,7 +185,13 @@ def _source_bytes(source: ModelSource) -> int:
 
 
 def _windows(question: Question, sides: list[Opened], place: Workplace) -> Windows:
-    documents = read_documents(question.dataset, catalog=place.catalog, cache=place.cache, log=place.log)
+    documents = read_documents(
+        question.dataset,
+        catalog=place.catalog,
+        cache=place.cache,
+        log=place.log,
+        fetch_hub=hub(place.cache, place.log),
+    )
     length = _length(question, sides)
     part = _part(documents, sides)
     first, second = (_tokens(documents, side, question, length, part) for side in sides)

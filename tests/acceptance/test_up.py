@@ -147,6 +147,13 @@ def test_servers_of_your_own_take_the_place_of_parts(data: Path, real_cache: Pat
             running.process.wait(3)
 
 
+def test_settings_of_the_operator_count(data: Path, real_cache: Path) -> None:
+    """All but what the installation decides itself."""
+    with service(data, real_cache, GHOSTED_METRICS="anyone", GHOSTED_API_PORT="9") as running:
+        assert httpx2.get(f"{running.url}/metrics").status_code == 200
+        assert not running.url.endswith(":9")
+
+
 def test_a_store_without_its_keys_is_refused(data: Path, real_cache: Path) -> None:
     """Before anything starts, with the name of what is missing."""
     process = launch(data, real_cache, GHOSTED_S3_ENDPOINT="http://127.0.0.1:9")

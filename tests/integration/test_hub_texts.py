@@ -198,6 +198,25 @@ def in_fresh_process(cache: Path, **environment: str) -> str:
     return finished.stdout
 
 
+def test_models_are_compared_on_a_text_of_the_hub(tmp_path: Path, tiny_folder: Path) -> None:
+    """As `evaluate` and `compress` do, `compare` fetches what an alias names."""
+    catalog = tmp_path / "catalog.toml"
+    catalog.write_text(f'[datasets.made-up]\nhub = "owner/corpus"\ncommit = "{COMMIT}"\nfile = "{FILE}"\n')
+    asked = ("--evaluation", "made-up", "--windows", "2", "--sequence-length", "32", "--no-memory", "--json")
+    speed = ("--prompt-tokens", "4", "--new-tokens", "1", "--rounds", "1", "--cache", str(tmp_path / "cache"))
+    with running_hub({}, {"owner/corpus": corpus()}) as hub:
+        finished = subprocess.run(
+            [sys.executable, "-m", "ghosted_cli", "compare", tiny_folder, tiny_folder, *asked, *speed],
+            env={**os.environ, "HF_ENDPOINT": hub.endpoint, "GHOSTED_CATALOG": str(catalog)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert finished.returncode == 0, finished.stdout
+    assert json.loads(finished.stdout)["text"]["repository"] == "owner/corpus"
+
+
 def test_offline_uses_the_cache(tmp_path: Path) -> None:
     """With HF_HUB_OFFLINE a fetched data set is found, another is unavailable, and nobody is asked."""
     with running_hub({}, {"owner/corpus": corpus()}) as hub:

@@ -11,6 +11,7 @@ import pytest
 
 from ghosted_cli.service_progress import harmless, line_of
 from ghosted_client import Client, Event, NotFoundError
+from ghosted_core.spec import ReplaceMe
 from services.artifacts.storage import ArtifactStore
 from services.db.sessions import Database
 from services.jobs import attempts
@@ -170,6 +171,18 @@ def test_a_job_is_tried_again_with_edits(run: Run, client: Client) -> None:
     assert clone["spec"]["recovery"] == client.get(job.id).spec["recovery"]
     named = json.loads(run("retry", str(job.id), "--remove", "1,3", "--label", "team=b", "--json"))
     assert (named["spec"]["strategy"]["name"], named["labels"]) == ("explicit", {"team": "b"})
+
+
+def test_settings_of_a_repair_do_not_replace_another_one_unasked(run: Run, client: Client) -> None:
+    """In a clone they need its name, for the job may have any repair."""
+    job = client.submit(SPEC.model_copy(update={"recovery": ReplaceMe()}))
+    assert "--recovery" in run.errors("retry", str(job.id), "--weighting", "skip_first", code=10)
+    asked = ("--recovery", "replace_me", "--weighting", "skip_first", "--json")
+    clone = json.loads(run("retry", str(job.id), *asked))
+    assert (clone["spec"]["recovery"]["name"], clone["spec"]["recovery"]["weighting"]) == (
+        "replace_me",
+        "skip_first",
+    )
 
 
 def test_jobs_are_filtered(run: Run, client: Client) -> None:

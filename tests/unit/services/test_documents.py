@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import ghosted_cli.demo
 import ghosted_cli.profiles
 import ghosted_client.errors
 import services.embedded.errors
@@ -16,6 +17,7 @@ from services.config import Settings
 
 DOCS = Path(__file__).parents[3] / "docs"
 MODULES = (
+    ghosted_cli.demo,
     ghosted_cli.profiles,
     ghosted_client.errors,
     services.embedded.errors,
