@@ -88,8 +88,8 @@ class Comparison:
 class Opened:
     """A model that can be asked, from wherever it came.
 
-    `source` are its files, `is_checkpoint` says whether they are a checkpoint of ours, `calibrated_on`
-    is the fingerprint of the text that such a one was calibrated on.
+    `source` are its files, `is_checkpoint` says whether they are a checkpoint of ours, `learned_from` are
+    the fingerprints of the texts that such a one was calibrated and trained on.
     """
 
     source: ModelSource
@@ -97,7 +97,7 @@ class Opened:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     bytes_on_disk: int
-    calibrated_on: str | None = None
+    learned_from: frozenset[str] = frozenset()
     is_checkpoint: bool = False
 
 
@@ -162,13 +162,15 @@ def _open_checkpoint(folder: Path, dtype: str, place: Workplace) -> Opened:
     # Its files are checked by now, and its tokenizer is read like that of any local folder.
     source = ModelSource(LocalModel(path=str(folder)), folder, "directory", None, "")
     size = sum(e.size_bytes for name, e in manifest.files.items() if name.endswith(".safetensors"))
-    tokenizer, calibrated_on = load_tokenizer(source), _fingerprint(manifest)
-    return Opened(source, folder.name, model, tokenizer, size, calibrated_on, is_checkpoint=True)
+    return Opened(
+        source, folder.name, model, load_tokenizer(source), size, _learned_from(manifest), is_checkpoint=True
+    )
 
 
-def _fingerprint(manifest: Manifest) -> str | None:
-    """Of the text that the checkpoint was calibrated on."""
-    return (manifest.calibration or {}).get("fingerprint")
+def _learned_from(manifest: Manifest) -> frozenset[str]:
+    """Fingerprints of the texts that the checkpoint was calibrated and trained on."""
+    texts = (manifest.calibration, (manifest.finetune or {}).get("text"))
+    return frozenset(text["fingerprint"] for text in texts if text and "fingerprint" in text)
 
 
 def _name(reference: ModelReference) -> str:
@@ -217,8 +219,8 @@ def _tokens(documents: Documents, side: Opened, question: Question, length: int,
 
 
 def _part(documents: Documents, sides: list[Opened]) -> Part:
-    """A set that a side was calibrated on is used only where calibration never looks."""
-    return "evaluation" if documents.fingerprint in {side.calibrated_on for side in sides} else "all"
+    """A set that a side was calibrated or trained on is used only where neither ever looks."""
+    return "evaluation" if any(documents.fingerprint in side.learned_from for side in sides) else "all"
 
 
 def _length(question: Question, sides: list[Opened]) -> int:

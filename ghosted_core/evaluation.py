@@ -111,7 +111,7 @@ def _models(opened: Opened, evaluation: Evaluation, place: Workplace) -> Models:
     longest = max([length, *(corpus.sequence_length or 0 for corpus in evaluation.corpora)])
     if longest > limit:
         raise InvalidSpecError(f"A window of {longest} tokens is more than the {limit} that the model reads.")
-    usual = Cut(length, evaluation.windows or None, text.vocab_size)
+    usual = Cut(length, evaluation.usual_windows, text.vocab_size)
     own = None
     if evaluation.dataset is not None and evaluation.windows:
         own = _own(opened, evaluation.dataset, evaluation.windows, usual, shelf)
@@ -127,6 +127,6 @@ def _own(opened: Opened, reference: TextReference, count: int, cut: Cut, shelf: 
         length=cut.length,
         count=count,
         seed=0,
-        part="evaluation" if documents.fingerprint == opened.calibrated_on else "all",
+        part="evaluation" if documents.fingerprint in opened.learned_from else "all",
         vocab_size=cut.vocab_size,
     )

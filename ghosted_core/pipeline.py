@@ -17,7 +17,7 @@ from ghosted_core.criteria import criterion_for, plan_of
 from ghosted_core.describe import describe
 from ghosted_core.distillation.finetuning import finetune
 from ghosted_core.distillation.student import check_trainable
-from ghosted_core.errors import InvalidSpecError
+from ghosted_core.errors import InvalidSpecError, NonFiniteError
 from ghosted_core.evaluate.tasks import TaskPlace, check_tasks
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.model.admission import check_configuration, check_dtype
@@ -128,9 +128,15 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
     if spec.evaluation is not None and spec.evaluation.on_miss == "withhold" and not judged.passed:
         raise judged.error()
     with stage(Stage.SAVE, recorder, meter, unit="steps", total=1) as scope:
-        manifest = report.manifest(
-            spec, loaded, scores, plan, outcomes, result, measured, judged, trained=trained
-        )
+        try:
+            manifest = report.manifest(
+                spec, loaded, scores, plan, outcomes, result, measured, judged, trained=trained
+            )
+        except NonFiniteError as error:
+            if judged.passed:
+                raise
+            # Nothing can be kept, and the gate says more of why.
+            raise judged.error() from error
         documents = report_files(manifest)
         manifest = write_checkpoint(result, loaded.source, manifest, options.out, documents)
         scope.advance(1)

@@ -65,6 +65,7 @@ def manifest(
         metrics={name: _finite(value) for name, value in measured.figures.items()},
         details={metric.name: _plain(metric.detail) for metric in measured.metrics},
         gate=_gate(judged) if spec.evaluation is not None else None,
+        tasks_complete=measured.complete,
         generations=_generations(measured),
         parameters=model.num_parameters(),
         dtype=str(model.dtype).removeprefix("torch."),

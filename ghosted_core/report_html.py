@@ -140,6 +140,8 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
         ("Licence of the source", source.licence or "not stated"),
         ("Spec", manifest.spec_digest),
     ]
+    if not manifest.tasks_complete:
+        facts.append(("Benchmark tasks", "asked for, but not all ran: the harness crashed"))
     if ratio is not None:
         facts.append(("Damage left: ln(ppl repaired / dense) / ln(ppl pruned / dense)", f"{ratio:.3f}"))
     after = manifest.metrics.get("damage_ratio_finetuned")

@@ -10,6 +10,7 @@ from ghosted_core.catalog import Catalog, HubFile
 from ghosted_core.corpora import Cut, Shelf, read_corpus
 from ghosted_core.data import Windows, token_windows
 from ghosted_core.documents import Fetched, FetchHub
+from ghosted_core.errors import InvalidSpecError
 from ghosted_core.spec import JobSpec, PerplexityCorpus
 
 
@@ -61,26 +62,28 @@ def read_texts(
     )
     fitted, held_out = windows.split(calibration.sequences)
     training, unseen = _training(spec, tokenizer, vocab_size, shelf, windows)
+    learned_from = {_fingerprint(one) for one in (windows, training) if one is not None}
     found = Texts(fitted, held_out, None, training=training, training_held_out=unseen)
     if evaluation is None:
         return found
     length = evaluation.sequence_length or calibration.sequence_length
     own = None
     if evaluation.windows:
+        unseen_text = documents if evaluation.dataset is None else shelf.documents(evaluation.dataset)
         own = token_windows(
-            documents if evaluation.dataset is None else shelf.documents(evaluation.dataset),
+            unseen_text,
             tokenizer,
             length=length,
             count=evaluation.windows,
             seed=calibration.seed,
-            # Documents of a set that is fitted or trained on are divided between the two.
-            part="evaluation"
-            if evaluation.dataset in {None, calibration.dataset, spec.finetune_text}
-            else "all",
+            # Documents of a set that is fitted or trained on are divided between the two; by what is in
+            # the file, for one file may have several names.
+            part="evaluation" if unseen_text.fingerprint in learned_from else "all",
             vocab_size=vocab_size,
         )
-    usual = Cut(length, evaluation.windows or None, vocab_size)
+    usual = Cut(length, evaluation.usual_windows, vocab_size)
     corpora = read_corpora(evaluation.corpora, tokenizer, usual, shelf)
+    _check_unseen(corpora, windows, training, log)
     return replace(found, evaluation=own, corpora=corpora)
 
 
@@ -95,9 +98,10 @@ def _training(
     finetune = spec.finetune
     if finetune is None:
         return None, None
-    is_shared = spec.finetune_text == spec.calibration.dataset
+    documents = shelf.documents(spec.finetune_text)
+    is_shared = documents.fingerprint == _fingerprint(calibrated)
     windows = token_windows(
-        shelf.documents(spec.finetune_text),
+        documents,
         tokenizer,
         length=finetune.sequence_length or spec.calibration.sequence_length,
         count=finetune.sequences + finetune.held_out_sequences,
@@ -107,6 +111,30 @@ def _training(
         skip=int(calibrated.description["documents"]) if is_shared else 0,
     )
     return windows.split(finetune.sequences)
+
+
+def _fingerprint(windows: Windows) -> str:
+    """Of the file that the windows are of."""
+    return str(windows.description["fingerprint"])
+
+
+def _check_unseen(
+    corpora: Mapping[str, Windows], calibrated: Windows, trained: Windows | None, log: Callable[[str], None]
+) -> None:
+    """No corpus is trained on; one that is calibrated on is told of: published figures are of all of it.
+
+    Raises:
+        InvalidSpecError: one is trained on.
+    """
+    for name, windows in corpora.items():
+        if trained is not None and _fingerprint(windows) == _fingerprint(trained):
+            raise InvalidSpecError(
+                f"'finetune' would train on the text of the corpus '{name}'.",
+                advice="Train on another text, or leave the corpus out.",
+                field="finetune.dataset",
+            )
+        if _fingerprint(windows) == _fingerprint(calibrated):
+            log(f"The corpus '{name}' is also what calibration reads: its figures flatter the result.")
 
 
 def read_corpora(

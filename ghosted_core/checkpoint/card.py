@@ -134,12 +134,15 @@ def _training(manifest: Manifest) -> str:
 
 def _cost(manifest: Manifest) -> str:
     found = rows(manifest)
+    crashed = "" if manifest.tasks_complete else " Benchmark tasks were asked for, but not all ran."
     if not found:
-        return "## What it costs\n\nNot evaluated."
+        return f"## What it costs\n\nNot evaluated.{crashed}"
     variants = shown_variants(manifest)
     lines = [f"| {_cell(row)} | {' | '.join(_value(row, name) for name in variants)} |" for row in found]
     heading = f"| metric | {' | '.join(NAMES[name] for name in variants)} |"
-    explained = "Standard errors after +-. On what and how each was measured: `report.html`, `report.json`."
+    explained = (
+        f"Standard errors after +-. On what and how each was measured: `report.html`, `report.json`.{crashed}"
+    )
     return "\n".join(
         ["## What it costs", "", heading, "|---" * (len(variants) + 1) + "|", *lines, "", explained]
     )

@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import nn
 
-from ghosted_core.errors import CheckpointError
+from ghosted_core.errors import CheckpointError, NonFiniteError
 from ghosted_core.spec import JobSpec
 
 MANIFEST_NAME = "ghosted.json"
@@ -69,7 +69,8 @@ class Manifest(Record):
 
     `spec` is the public form of the job's spec, `spec_digest` the digest of the spec itself. `layer_kinds`
     says of each layer what it was in the source; see `model.kinds`. `details` says of metrics on what they
-    were measured and how exactly; `gate` how the result was judged. `finetune` says what was trained after
+    were measured and how exactly; `gate` how the result was judged; `tasks_complete` whether all benchmark
+    tasks that were asked for have figures. `finetune` says what was trained after
     the repair, on how much text and with what effect; it is left out where nothing was.
     """
 
@@ -88,6 +89,7 @@ class Manifest(Record):
     metrics: dict[str, float | None]
     details: dict[str, dict[str, Any]] = {}
     gate: dict[str, Any] | None = None
+    tasks_complete: bool = Field(default=True, exclude_if=lambda complete: complete)
     generations: dict[str, dict[str, str]]
     parameters: int
     dtype: str
@@ -140,10 +142,16 @@ def check_files(folder: Path, files: Mapping[str, FileEntry]) -> None:
 
 @torch.no_grad()
 def probe(model: nn.Module, vocabulary: int) -> Probe:
-    """Ask `model` the fixed question; no user's text takes part in it."""
+    """Ask `model` the fixed question; no user's text takes part in it.
+
+    Raises:
+        NonFiniteError: an answer is infinite or not a number, which nobody could compare with.
+    """
     device = next(model.parameters()).device
     ids = [(7 + 7919 * position) % vocabulary for position in range(PROBE_TOKENS)]
     logits = model(input_ids=torch.tensor([ids], device=device)).logits[0].float()
+    if not bool(logits.isfinite().all()):
+        raise NonFiniteError("The result answers with logits that are infinite or not numbers.")
     top = logits.topk(min(PROBE_TOP, logits.shape[-1]), dim=-1)
     return Probe(
         input_ids=tuple(ids),

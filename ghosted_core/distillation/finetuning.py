@@ -166,7 +166,7 @@ def _report(
         "tensors": {slot.name: list(slot.master.shape) for slot in student.slots},
         "parameters": sum(master.numel() for master in student.masters),
         "tokens": training.tokens.numel(),
-        "tokens_seen": _seen(settings, training, progress.step),
+        "tokens_seen": settings.windows_seen(progress.step) * training.tokens.shape[1],
         "held_out_tokens": held_out.tokens.numel(),
         "steps": progress.step,
         "steps_planned": settings.steps,
@@ -178,10 +178,3 @@ def _report(
         "curve": [asdict(point) for point in progress.curve],
         "text": training.description,
     }
-
-
-def _seen(settings: Finetune, training: Windows, steps: int) -> int:
-    """Tokens of the first `steps` steps; the last batch of an epoch may be a smaller one."""
-    windows, length = training.tokens.shape
-    epochs, rest = divmod(steps, settings.steps_an_epoch)
-    return (epochs * windows + min(rest * settings.batch_size, windows)) * length

@@ -97,8 +97,7 @@ class Training:
 
     def _read(self, entry: Entry) -> Progress:
         progress = unpack(entry, self.student.masters, self.optimizer, self.settings.steps)
-        done = progress.step * self.settings.batch_size * self.lessons.windows.shape[1]
-        self.heard.advance(min(done, self._epoch_tokens * self.settings.epochs))
+        self.heard.advance(self.settings.windows_seen(progress.step) * self.lessons.windows.shape[1])
         self.heard.advance(len(progress.curve) * self.test.windows.numel())
         return progress
 
@@ -106,10 +105,6 @@ class Training:
         progress = Progress()
         self._look(progress)
         return progress
-
-    @property
-    def _epoch_tokens(self) -> int:
-        return self.lessons.windows.numel()
 
     def _batches(self, done: int) -> Iterator[Sequence[int]]:
         """Windows of every step after the first `done`, each epoch in an order of its own."""

@@ -14,6 +14,7 @@ _CATALOG = {"wikitext2": "wikitext2-test", "c4": "c4-validation"}
 METRIC = r"^[a-z0-9][a-z0-9_.]{0,127}$"
 # What is always measured where there are text and prompts; tasks and corpora add their own.
 TEXT_METRICS = frozenset({"perplexity", "nll"})
+DAMAGE_RATIO = "damage_ratio"
 LIKENESS_METRICS = frozenset({"kl", "next_token_agreement"})
 GENERATION_METRICS = frozenset({"distinct_1", "distinct_2", "distinct_3", "longest_repeat"})
 LATENCY_METRICS = frozenset(
@@ -40,7 +41,7 @@ class PerplexityCorpus(Frozen):
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_]{0,31}$")]
     dataset: TextReference | None = None
     windows: Annotated[Integer, Field(ge=1, le=65536)] | Literal["all"] | None = Field(
-        default=None, description="'all' there are; None: as many as the evaluation's 'windows' says."
+        default=None, description="'all' there are; None: as the evaluation's 'windows', 16 if those are 0."
     )
     sequence_length: Integer | None = Field(default=None, ge=2, le=1_048_576)
 
@@ -169,7 +170,21 @@ class Evaluation(Frozen):
         for bound in self.gate:
             if not self.measures(bound.metric):
                 raise ValueError(f"the gate bounds '{bound.metric}', which this evaluation does not measure")
+            relative = [limit for limit in bound.limits if limit not in {"max", "min"}]
+            if relative and bound.metric in LIKENESS_METRICS | {DAMAGE_RATIO}:
+                raise ValueError(
+                    f"the gate bounds '{bound.metric}' by '{relative[0]}', but the dense model has no such "
+                    "figure; use 'max' or 'min'"
+                )
         return self
+
+    @property
+    def usual_windows(self) -> int:
+        """How many windows a corpus has that does not say: as many as the evaluation's own text.
+
+        Where that has none, as many as it would have by default; the whole of a corpus is 'all'.
+        """
+        return self.windows or int(Evaluation.model_fields["windows"].default)
 
     @property
     def texts(self) -> Iterator[tuple[str, TextReference]]:
@@ -189,7 +204,7 @@ class Evaluation(Frozen):
     @property
     def _measured(self) -> frozenset[str]:
         named = {f"{metric}_{corpus.name}" for metric in TEXT_METRICS for corpus in self.corpora}
-        own = TEXT_METRICS | {"damage_ratio"} if self.windows else frozenset()
+        own = TEXT_METRICS | {DAMAGE_RATIO} if self.windows else frozenset()
         likeness = LIKENESS_METRICS if self.windows or self.corpora else frozenset()
         generation = GENERATION_METRICS if self.prompts else frozenset()
         timed = LATENCY_METRICS if self.latency is not None else frozenset()

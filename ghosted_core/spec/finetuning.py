@@ -65,6 +65,11 @@ class Finetune(Frozen):
         """Batches in all."""
         return self.epochs * self.steps_an_epoch
 
+    def windows_seen(self, steps: int) -> int:
+        """Windows of the first `steps` steps; the last batch of an epoch may be a smaller one."""
+        epochs, rest = divmod(steps, self.steps_an_epoch)
+        return epochs * self.sequences + min(rest * self.batch_size, self.sequences)
+
     @property
     def steps_between_looks(self) -> int:
         """After how many steps the held-out text is looked at."""

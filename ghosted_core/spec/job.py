@@ -10,7 +10,7 @@ from pydantic import Field, field_serializer, model_validator
 
 from ghosted_core.spec.amounts import LayerAmount, resolve_amount
 from ghosted_core.spec.base import Frozen, Integer
-from ghosted_core.spec.evaluation import Evaluation
+from ghosted_core.spec.evaluation import DAMAGE_RATIO, Evaluation
 from ghosted_core.spec.finetuning import FinetuneChoice
 from ghosted_core.spec.recoveries import OPERATORS, Ghosted, Recovery
 from ghosted_core.spec.references import CatalogText, ModelReference, TextReference
@@ -90,6 +90,14 @@ class JobSpec(Frozen):
         for corpus in self.evaluation.corpora:
             if corpus.text == self.finetune_text:
                 raise ValueError(f"'finetune' would train on the text of the corpus '{corpus.name}'")
+        return self
+
+    @model_validator(mode="after")
+    def _there_is_something_to_heal(self) -> "JobSpec":
+        bounds = () if self.evaluation is None else self.evaluation.gate
+        repairs = self.recovery.name != "none" or self.finetune is not None
+        if not repairs and any(bound.metric == DAMAGE_RATIO for bound in bounds):
+            raise ValueError(f"the gate bounds '{DAMAGE_RATIO}', but 'recovery: none' heals nothing")
         return self
 
     def removal_count(self, layer_count: int) -> int:

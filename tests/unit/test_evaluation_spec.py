@@ -39,6 +39,8 @@ def test_names_stand_for_corpora_and_tasks() -> None:
         ({"gate": [{"metric": "acc_boolq", "max_drop": 0.1}]}, "does not measure"),
         ({"windows": 0, "gate": [{"metric": "perplexity", "max_ratio": 2}]}, "does not measure"),
         ({"gate": [{"metric": "perplexity", "max_ratio": float("nan")}]}, "finite"),
+        ({"gate": [{"metric": "kl", "max_rise": 1}]}, "no such figure"),
+        ({"gate": [{"metric": "damage_ratio", "max": 1, "max_ratio": 1}]}, "no such figure"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(fields: dict[str, Any], said: str) -> None:
@@ -53,6 +55,21 @@ def test_a_gate_may_bound_whatever_is_measured() -> None:
     gate = [{"metric": metric, "max": 1.0} for metric in metrics]
     evaluation = Evaluation.model_validate({"corpora": ["c4"], "tasks": ["arc_easy"], "gate": gate})
     assert [bound.metric for bound in evaluation.gate] == metrics
+
+
+def test_what_is_not_repaired_cannot_heal() -> None:
+    """The gate of such a job could only be missed; training heals too."""
+    gate = [{"metric": "damage_ratio", "max": 0.5}]
+    fields = {"model": "owner/name", "layers": 2, "recovery": "none", "evaluation": {"gate": gate}}
+    with pytest.raises(ValidationError, match="heals nothing"):
+        JobSpec.model_validate(fields)
+    assert JobSpec.model_validate({**fields, "finetune": {"trainable": "down_proj"}}).evaluation
+
+
+@pytest.mark.parametrize(("windows", "usual"), [(3, 3), (0, 16)])
+def test_no_windows_of_its_own_text_do_not_mean_the_whole_of_a_corpus(windows: int, usual: int) -> None:
+    """That is 'all'."""
+    assert Evaluation.model_validate({"windows": windows, "corpora": ["c4"]}).usual_windows == usual
 
 
 def test_the_public_spec_has_no_folder_of_this_machine() -> None:

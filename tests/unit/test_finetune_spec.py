@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from ghosted_core.errors import InvalidSpecError
 from ghosted_core.spec import Finetune, JobSpec
 from ghosted_core.texts import Texts, read_texts
 
@@ -126,6 +127,38 @@ def test_training_reads_documents_of_its_own(tiny_folder: Any, text_file: Any) -
     assert ours
     assert not ours & numbers(found.calibration, found.held_out)
     assert not ours & numbers(found.evaluation)
+
+
+def test_a_file_of_two_names_is_one_text(tiny_folder: Any, text_file: Any, tmp_path: Any) -> None:
+    """What calibration and training have seen is told by what is in a file, not by its path."""
+    again = tmp_path / "again.txt"
+    again.symlink_to(text_file)
+    named = {"kind": "local", "path": str(again)}
+    found = texts(
+        tiny_folder,
+        text_file,
+        evaluation={"windows": 3, "dataset": named},
+        finetune={"sequences": 5, "held_out_sequences": 2, "sequence_length": 32, "dataset": named},
+    )
+    assert found.training is not None
+    assert found.evaluation is not None
+    assert found.evaluation.description["part"] == "evaluation"
+    plain = texts(tiny_folder, text_file, evaluation={"windows": 3})
+    assert plain.training is not None
+    assert found.training.tokens.equal(plain.training.tokens)
+
+
+def test_a_corpus_under_another_name_is_not_trained_on(
+    tiny_folder: Any, text_file: Any, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused; one that is calibrated on is told of."""
+    again = tmp_path / "again.txt"
+    again.symlink_to(text_file)
+    corpus = {"name": "mine", "dataset": {"kind": "local", "path": str(again)}, "windows": 2}
+    with pytest.raises(InvalidSpecError, match="corpus 'mine'"):
+        texts(tiny_folder, text_file, evaluation={"windows": 0, "corpora": [corpus]})
+    texts(tiny_folder, text_file, evaluation={"windows": 0, "corpora": [corpus]}, finetune=None)
+    assert "'mine' is also what calibration reads" in capsys.readouterr().out
 
 
 def test_a_text_of_its_own_is_divided_with_the_evaluation(

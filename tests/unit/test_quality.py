@@ -1,11 +1,13 @@
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ghosted_core.checkpoint.patched import verify_checkpoint
-from ghosted_core.errors import QualityGateError
+from ghosted_core.errors import NonFiniteError, QualityGateError
+from ghosted_core.evaluate.suite import damage_ratio
 from ghosted_core.pipeline import JobResult, RunOptions, compress
 from ghosted_core.recorder import MemoryRecorder, MetricMeasured
 from ghosted_core.testing import tiny_llama
@@ -69,6 +71,16 @@ def test_a_kept_checkpoint_without_finite_metrics_can_be_verified(text_file: Pat
     assert verify_checkpoint(tmp_path / "out").manifest.metrics["perplexity_dense"] is None
 
 
+def test_a_result_that_answers_with_no_numbers_is_none(text_file: Path, tmp_path: Path) -> None:
+    """Also where nothing was measured that would show it."""
+    model = tiny_llama()
+    model.lm_head.weight.fill_(3e38)
+    folder = save_tiny_model(model, tmp_path / "broken")
+    with pytest.raises(NonFiniteError, match="logits"):
+        run(folder, text_file, tmp_path, windows=0, prompts=[])
+    assert not (tmp_path / "out").exists()
+
+
 def test_corpora_are_measured_on_all_models(tiny_folder: Path, text_file: Path, tmp_path: Path) -> None:
     """In one run; the manifest says for each how its text became windows."""
     rows = tmp_path / "wiki.jsonl"
@@ -106,3 +118,10 @@ def test_generation_is_measured_on_every_model(tiny_folder: Path, text_file: Pat
     assert manifest.details["distinct_1_repaired"]["chat_template"] is True
     plain = run(tiny_folder, text_file, tmp_path / "two", template="none")[0].manifest
     assert plain.details["distinct_1_repaired"]["chat_template"] is False
+
+
+@pytest.mark.parametrize("pruned", [3.0, 2.99])
+def test_where_pruning_does_no_damage_there_is_none_to_heal(pruned: float) -> None:
+    """A ratio would turn its sign there, and a wrecked repair would pass any bound."""
+    assert math.isnan(damage_ratio({"dense": 3.0, "pruned": pruned, "repaired": 5.0}))
+    assert damage_ratio({"dense": 3.0, "pruned": 4.0, "repaired": 3.5}) == 0.5

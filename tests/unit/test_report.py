@@ -47,6 +47,16 @@ def manifest(folder: Path) -> Manifest:
     return read_manifest(folder)
 
 
+def test_tasks_that_crashed_are_told_of(manifest: Manifest) -> None:
+    """In the report and on the card; where all ran, or none was asked for, nothing is said."""
+    crashed = manifest.model_copy(update={"tasks_complete": False})
+    for told in (report_html, model_card):
+        assert "not all ran" in told(crashed)
+        assert "not all ran" not in told(manifest)
+    assert "tasks_complete" not in manifest.model_dump_json()
+    assert Manifest.model_validate_json(crashed.model_dump_json()).tasks_complete is False
+
+
 def hostile(manifest: Manifest) -> Manifest:
     """The same, with the worst that a model or a user may say in every text."""
     source = {"reference": {"kind": "hub", "id": HOSTILE}, "commit": HOSTILE, "licence": HOSTILE}

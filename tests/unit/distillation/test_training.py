@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ghosted_core.distillation import training
 from ghosted_core.distillation.progress import Progress
 from ghosted_core.distillation.targets import Objective
+from ghosted_core.distillation.training import Heard
 from ghosted_core.errors import NonFiniteError
 from ghosted_core.model.families import family_of, layers_of
 from ghosted_core.model.surgery import repaired_model
@@ -210,10 +211,12 @@ class Disk:
             raise KilledError
 
 
-def trained(folder: Path, disk: Disk) -> tuple[Progress, list[Tensor]]:
+def trained(folder: Path, disk: Disk, advance: Any = None, **changes: Any) -> tuple[Progress, list[Tensor]]:
     folder.mkdir()
-    place = school(lively("llama"), [2, 4], folder, settings(evaluate_every=2))
+    place = school(lively("llama"), [2, 4], folder, settings(evaluate_every=2, **changes))
     place.training.memory = disk
+    if advance is not None:
+        place.training.heard = Heard(advance, place.training.heard.look)
     return place.training.run(), [master.detach() for master in place.student.masters]
 
 
@@ -234,6 +237,24 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bits(
     assert found.curve == expected.curve
     for ours, theirs in ((found.best, expected.best), (resumed, masters)):
         assert all(torch.equal(one, two) for one, two in zip(ours, theirs, strict=True))
+
+
+def test_a_resumed_training_has_as_much_behind_it_as_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the last batch of an epoch is a smaller one."""
+    monkeypatch.setattr(training, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(training, "SAVE_SHARE", 0.0)
+    whole: list[int] = []
+    trained(tmp_path / "whole", Disk(), whole.append, batch_size=4)
+    # The first epoch's two batches, of 4 windows and of 2, are done.
+    disk = Disk(killed_after=2)
+    with pytest.raises(KilledError):
+        trained(tmp_path / "killed", disk, batch_size=4)
+    disk.killed_after = 10**9
+    resumed: list[int] = []
+    trained(tmp_path / "resumed", disk, resumed.append, batch_size=4)
+    assert sum(resumed) == sum(whole)
 
 
 def test_the_seed_decides_the_order(tmp_path: Path) -> None:
