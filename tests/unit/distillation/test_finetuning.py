@@ -3,16 +3,18 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn.functional import kl_div
 
 from ghosted_core.activations import ActivationFile
 from ghosted_core.distillation import teaching, training
 from ghosted_core.distillation.student import check_trainable
 from ghosted_core.errors import DiskFullError, UnsupportedRepairError
+from ghosted_core.model.surgery import repaired_model
 from ghosted_core.plan import Boundary, PruningPlan
 from ghosted_core.quality import Repair
 from ghosted_core.recorder import Logged, MemoryRecorder, MetricMeasured, StageProgressed, StageStarted
 from ghosted_core.stage_cache import FolderStageCache
-from tests.distilling import finetuned, lively, operators, settings
+from tests.distilling import finetuned, lively, operators, random_tokens, settings
 
 
 def told(recorder: MemoryRecorder) -> list[str]:
@@ -72,16 +74,22 @@ def test_the_projection_alone_trains_where_nothing_repairs(model_type: str, tmp_
 
 
 def test_a_repair_folded_before_the_cut_makes_the_states(tmp_path: Path) -> None:
-    """Where the weights before the cut differ from the teacher's, states are the student's own."""
-    model = lively("llama")
+    """Where the weights before the cut differ from the teacher's, states are the student's own.
+
+    The divergence before the first step is that of the whole repaired model from the unpruned one.
+    """
+    model, plan = lively("llama"), PruningPlan.from_removed([3, 4], layer_count=6)
     name = "model.layers.0.mlp.down_proj.weight"
-    repair = Repair(operators(model, PruningPlan.from_removed([3, 4], layer_count=6)).corrections, {})
-    folded = Repair(repair.corrections, {name: 1.5 * model.get_parameter(name).detach()})
-    plain, other = (
-        finetuned(model, [3, 4], tmp_path, repair=one).report["held_out_kl_before"]
-        for one in (repair, folded)
-    )
-    assert plain != other
+    folded = {name: 1.5 * model.get_parameter(name).detach()}
+    repair = Repair(operators(model, plan).corrections, folded)
+    # All tokens but one, which is then the one of the rest.
+    wanted = settings(top_k=model.config.vocab_size - 1)
+    found = finetuned(model, [3, 4], tmp_path, wanted, repair=repair).report["held_out_kl_before"]
+    tokens = random_tokens(3, seed=3).tokens
+    student = repaired_model(model, plan, repair.corrections, folded)
+    theirs, ours = (one(input_ids=tokens).logits.log_softmax(-1) for one in (model, student))
+    expected = kl_div(ours, theirs, log_target=True, reduction="sum") / tokens.numel()
+    assert found == pytest.approx(float(expected), rel=1e-3)
 
 
 @pytest.mark.parametrize("removed", [[0, 1], [4, 5], [0, 2, 5]])

@@ -1,4 +1,5 @@
 import math
+from statistics import stdev
 
 import pytest
 import torch
@@ -33,8 +34,11 @@ def test_batching_does_not_matter(generator: torch.Generator) -> None:
 
 
 def test_the_standard_error_is_over_windows(generator: torch.Generator) -> None:
-    """Equal windows have none; a single one has no known error."""
-    model, tokens = tiny_llama(), windows(generator, count=1, length=50)
+    """That of a mean of as many figures; equal windows have none, of a single one it is not known."""
+    model, several = tiny_llama(), windows(generator, count=3, length=50)
+    each = [perplexity(model, [window]).nll for window in several.split(1)]
+    assert perplexity(model, [several]).standard_error == pytest.approx(stdev(each) / 3**0.5, rel=1e-4)
+    tokens = several[:1]
     assert perplexity(model, [tokens.repeat(3, 1)]).standard_error == pytest.approx(0, abs=1e-6)
     assert math.isnan(perplexity(model, [tokens]).standard_error)
 
