@@ -6,6 +6,7 @@ It has its own process because the harness keeps globals, prints, and may crash.
 import os
 import sys
 import threading
+from io import FileIO
 from typing import IO
 
 from ghosted_core.errors import GhostedError, HarnessMissingError
@@ -26,15 +27,28 @@ class Pipe:
 
 def main() -> int:
     """Do what the first line of stdin asks; 0 if it was done, or could not be and was said to be so."""
-    pipe = Pipe(_own_stdout())
-    request = TaskRequest.model_validate_json(sys.stdin.readline())
+    asked, pipe = _own_stdin(), Pipe(_own_stdout())
+    request = TaskRequest.model_validate_json(asked.readline())
     # Whoever asked holds the other end; when it is gone, nobody needs the answer.
-    threading.Thread(target=_die_with, args=(sys.stdin,), daemon=True).start()
+    threading.Thread(target=_die_with, args=(asked,), daemon=True).start()
     try:
         _answer(request, pipe)
     except GhostedError as error:
         pipe.say(Refused(code=error.code, message=error.message))
     return 0
+
+
+def _own_stdin() -> FileIO:
+    """What is stdin now, for us alone and without a lock; whoever else reads it finds nothing.
+
+    A thread waits in it all the time. Processes that are forked meanwhile close `sys.stdin`, and would
+    wait for ever for a lock that the thread holds.
+    """
+    own = FileIO(os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return own
 
 
 def _own_stdout() -> IO[str]:
@@ -44,7 +58,7 @@ def _own_stdout() -> IO[str]:
     return own
 
 
-def _die_with(stream: IO[str]) -> None:
+def _die_with(stream: FileIO) -> None:
     stream.read()
     os._exit(1)
 

@@ -138,6 +138,8 @@ def task_environment(outer: Mapping[str, str], folder: Path) -> dict[str, str]:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_DATASETS_TRUST_REMOTE_CODE": "0",
         "TOKENIZERS_PARALLELISM": "false",
+        # The harness would fork for bootstraps, in a process that has threads, which may hold locks.
+        "DISABLE_MULTIPROC": "1",
         # Some libraries ask for the user's name, which a container may not have.
         "USER": "ghosted",
     }

@@ -1,5 +1,8 @@
 import importlib.util
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from ghosted_core.checkpoint.source import ModelSource, resolve
 from ghosted_core.errors import HarnessError, TaskDataError, UnknownTaskError
 from ghosted_core.evaluate import tasks as module
 from ghosted_core.evaluate.suite import measure_tasks
-from ghosted_core.evaluate.task_protocol import Subject
+from ghosted_core.evaluate.task_protocol import Score, Subject, TaskRequest
 from ghosted_core.evaluate.task_subjects import save_repair
 from ghosted_core.evaluate.tasks import TaskPlace, check_tasks, run_tasks, task_environment
 from ghosted_core.meter import ProcessMeter
@@ -22,12 +25,23 @@ from ghosted_core.model.surgery import repaired_model
 from ghosted_core.plan import Boundary, PruningPlan
 from ghosted_core.recorder import Logged, MemoryRecorder, MetricMeasured, StageProgressed, StageStarted
 from ghosted_core.spec import HarnessTask, LocalModel
-from tests.task_items import ARC, BOOLQ, write_items
+from tests.task_items import ARC, BOOLQ, OF_EACH_TASK, write_items
 from tests.tokenizers_made_here import byte_tokenizer
 
 needs_harness = pytest.mark.skipif(
     importlib.util.find_spec("lm_eval") is None,
     reason="lm-evaluation-harness is not installed (extra 'tasks')",
+)
+DOCUMENTED = (
+    "arc_easy",
+    "arc_challenge",
+    "hellaswag",
+    "winogrande",
+    "boolq",
+    "openbookqa",
+    "rte",
+    "copa",
+    "race",
 )
 CUT = Boundary(2, 4)
 REMOVED = PruningPlan.from_removed([2, 3], layer_count=6)
@@ -135,6 +149,50 @@ def test_progress_counts_items_of_all_models(ran: tuple[MemoryRecorder, dict[str
     assert done == sorted(done)
     assert done[-1] == started.total
     assert len(done) > 6
+
+
+@pytest.fixture(scope="module")
+def scores(source: ModelSource, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Score]:
+    """What the harness finds of a few items of each task, by task and metric."""
+    folder = tmp_path_factory.mktemp("each")
+    for name, items in OF_EACH_TASK.items():
+        write_items(folder / "data", name, items)
+    subject = Subject(source=source, is_checkpoint=False, dtype="auto", device="cpu", variants=("dense",))
+    wanted = [HarnessTask(name=name) for name in (*DOCUMENTED, "lambada_openai")]
+    with run_tasks(wanted, subject, TaskPlace(folder / "data", folder / "scratch")) as said:
+        return {(each.task, each.metric): each for each in said if isinstance(each, Score)}
+
+
+@needs_harness
+def test_each_documented_task_runs_from_a_file(scores: dict[tuple[str, str], Score]) -> None:
+    """All of its items are scored, and the accuracy is a share of them."""
+    for name in DOCUMENTED:
+        score = scores[name, "acc"]
+        assert score.detail["items"] == 2
+        assert score.value in {0, 0.5, 1}
+
+
+@needs_harness
+def test_figures_that_are_no_means_have_an_error_too(scores: dict[tuple[str, str], Score]) -> None:
+    """The harness draws samples for it, by default in processes that it forks."""
+    error = scores["lambada_openai", "perplexity"].standard_error
+    assert error is not None
+    assert error > 0
+
+
+def test_the_process_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    """It has nobody to answer once the other end of its stdin is closed."""
+    request = TaskRequest(tasks=(HarnessTask(name="boolq"),), data=tmp_path, subject=None)
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", module.MODULE],
+        input=request.model_dump_json().encode() + b"\n",
+        env=task_environment(os.environ, tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, b"", b"")
 
 
 @needs_harness
