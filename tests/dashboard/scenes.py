@@ -1,5 +1,6 @@
 """Jobs as they are found in a service that is at work, for tests and pictures of the dashboard."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -237,7 +238,11 @@ def _stale(scene: Scene) -> UUID:
 def _running(scene: Scene) -> UUID:
     fence = scene.running({"strategy": "streamline", "layers": 5}, team="search", run="again")
     scene.finish_stages(fence, {"load": 4.0, "score": 30.2, "calibrate": 43.1, "solve": 2.2, "patch": 0.4})
-    scene.choose_layers(fence, range(21, 26), criterion="streamline", candidates=[[21, 0.98], [20, 0.97]])
+    meaning = "mean cosine of the states that enter and leave the run"
+    candidates = [[start, 0.6 + 0.38 * math.sin(start / 13.4)] for start in range(1, LAYERS - 4)]
+    scene.choose_layers(
+        fence, range(21, 26), criterion="streamline", meaning=meaning, best="highest", candidates=candidates
+    )
     scene.stage(fence, "evaluate", 40_960, 98_304)
     scene.measure(fence, perplexity_dense=18.42, perplexity_pruned=61.07)
     scene.shift(
