@@ -1,6 +1,7 @@
 """lm-evaluation-harness, as far as it is needed. Only the process that runs it may import this."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -11,19 +12,19 @@ from lm_eval import evaluator
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from ghosted_core.batching import batch_size
 from ghosted_core.errors import TaskDataError, UnknownTaskError
 from ghosted_core.evaluate.task_data import local_files
 from ghosted_core.evaluate.task_protocol import Score
+from ghosted_core.evaluate.task_splits import over_splits
 from ghosted_core.spec import HarnessTask
 
-# As the harness has it without a number: examples for few-shot prompts are always the same.
-FEWSHOT_SEED = 1234
+# The harness's own. Examples for few-shot prompts, and all else that it draws, are always the same.
+SEED = 1234
 # Of metrics that are no mean; the standard error of a mean has a formula.
 BOOTSTRAPS = 1000
-SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,12 @@ def load_tasks(tasks: Iterable[HarnessTask], data: Path) -> list[LoadedTask]:
 def run_task(
     loaded: LoadedTask, model: "BoundedModel", variant: str, advance: Callable[[float], None]
 ) -> list[Score]:
-    """All figures of the task. `advance` is told of shares of its requests that are done."""
+    """All figures of the task. `advance` is told of shares of its requests that are done.
+
+    However often it is run, the requests are the same.
+    """
     model.watch(advance)
+    _seed(loaded.loaded)
     found: Any = evaluator.evaluate(
         lm=model,
         task_dict=loaded.loaded,
@@ -125,10 +130,33 @@ def _load(manager: TaskManager, task: HarnessTask, data: Path) -> LoadedTask:
     items = 0
     for one in loaded["tasks"].values():
         one.set_config(key="num_fewshot", value=task.shots)
-        one.set_fewshot_seed(seed=FEWSHOT_SEED)
+        _check_shots(one, task)
         count = len(one.eval_docs)
         items += count if task.limit is None else min(task.limit, count)
     return LoadedTask(task, loaded, items, origin)
+
+
+def _check_shots(one: Any, task: HarnessTask) -> None:
+    if task.shots and task.shots > (there := _examples(one)):
+        raise TaskDataError(
+            f"There are {there} examples for each prompt of task '{task.name}', not {task.shots}.",
+            advice="Ask for fewer shots, or add rows to the file that the examples are from.",
+        )
+
+
+def _examples(one: Any) -> int:
+    """As many as there are for any question."""
+    pool = one.sampler.df if hasattr(one, "sampler") else ()
+    # By this the harness decides whether it leaves out the question, and all rows that are the same.
+    leaves_out = one.fewshot_cfg.split == one.config.test_split
+    return len(pool) - (max(Counter(map(repr, pool)).values(), default=0) if leaves_out else 0)
+
+
+def _seed(loaded: Any) -> None:
+    """What the harness draws from now on does not depend on what it drew before."""
+    set_seed(SEED)
+    for one in loaded["tasks"].values():
+        one.set_fewshot_seed(seed=SEED)
 
 
 def _loaded(manager: TaskManager, wanted: Any, task: HarnessTask) -> Any:
@@ -153,11 +181,7 @@ def _with_files(entry: Any, name: str, data: Path) -> tuple[dict[str, Any], dict
     settings["dataset_name"] = None
     data_files = {split: [str(path) for path in paths] for split, paths in files.splits}
     settings["dataset_kwargs"] = {"data_files": data_files}
-    for key in SPLITS:
-        if settings.get(key) not in data_files:
-            # Left in, the harness looks for it even where it is not needed.
-            settings.pop(key, None)
-    return settings, {"files": files.fingerprints}
+    return over_splits(settings, data_files), {"files": files.fingerprints}
 
 
 def _figures(name: str, figures: Mapping[str, Any]) -> Iterable[dict[str, Any]]:

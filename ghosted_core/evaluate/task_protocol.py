@@ -81,6 +81,7 @@ class Refused(Message):
     kind: Literal["refused"] = "refused"
     code: str
     message: str
+    advice: str
 
 
 Said = Annotated[Ready | Progress | Score | Refused, Field(discriminator="kind")]

@@ -34,7 +34,7 @@ def main() -> int:
     try:
         _answer(request, pipe)
     except GhostedError as error:
-        pipe.say(Refused(code=error.code, message=error.message))
+        pipe.say(Refused(code=error.code, message=error.message, advice=error.hint))
     return 0
 
 

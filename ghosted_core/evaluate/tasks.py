@@ -180,8 +180,7 @@ def _read(line: bytes) -> Ready | Progress | Score | Refused:
 
 
 def _refusal(said: Refused) -> GhostedError:
-    known = FAULTS.get(said.code)
-    return known(said.message) if known is not None else HarnessError(said.message)
+    return FAULTS.get(said.code, HarnessError)(said.message, advice=said.advice)
 
 
 def _last_words(log: IO[bytes]) -> str:
