@@ -1,8 +1,10 @@
 """lm-evaluation-harness, as far as it is needed. Only the process that runs it may import this."""
 
+import contextlib
+import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -160,12 +162,19 @@ def _seed(loaded: Any) -> None:
 
 
 def _loaded(manager: TaskManager, wanted: Any, task: HarnessTask) -> Any:
-    try:
+    set_seed(SEED)
+    with _translated(task.name):
         return manager.load([wanted])
+
+
+@contextlib.contextmanager
+def _translated(name: str) -> Iterator[None]:
+    try:
+        yield
     # The harness and its data sets raise whatever they like for data that is not there.
     except Exception as error:
         raise TaskDataError(
-            f"The items of task '{task.name}' cannot be loaded ({type(error).__name__})."
+            f"The items of task '{name}' cannot be loaded ({type(error).__name__})."
         ) from error
 
 
@@ -173,15 +182,34 @@ def _with_files(entry: Any, name: str, data: Path) -> tuple[dict[str, Any], dict
     """The task's configuration with its data set in files of the folder `data`, and which those are."""
     if entry.yaml_path is None:
         raise TaskDataError(f"Task '{name}' is not described by a file, so it cannot read files.")
-    settings = dict(load_yaml(entry.yaml_path, resolve_func=True))
-    if "dataset_path" not in settings or "class" in settings:
-        raise TaskDataError(f"'{name}' is a group or a program of the harness: name single tasks.")
+    # Its functions stay names at first: the modules that they are in may ask the network when imported.
+    _check_kind(name, load_yaml(entry.yaml_path, resolve_func=False))
+    with _translated(name):
+        settings = dict(load_yaml(entry.yaml_path, resolve_func=True))
     files = local_files(data, name, settings["dataset_path"], settings.get("dataset_name"))
     settings["dataset_path"] = files.kind
     settings["dataset_name"] = None
     data_files = {split: [str(path) for path in paths] for split, paths in files.splits}
     settings["dataset_kwargs"] = {"data_files": data_files}
+    if callable(prepare := settings.get("process_docs")):
+        # Some shuffle answers, anew whenever they are called: for what is asked, for what is scored and for
+        # examples. Called once, these are the same.
+        settings["process_docs"] = functools.cache(prepare)
     return over_splits(settings, data_files), {"files": files.fingerprints}
+
+
+def _check_kind(name: str, settings: Mapping[str, Any]) -> None:
+    if "dataset_path" not in settings or "class" in settings:
+        refused = "is a group or a program of the harness"
+    elif settings.get("unsafe_code", False) is not False:
+        refused = "runs programs that the model writes"
+    elif settings.get("doc_to_image") or settings.get("doc_to_audio"):
+        refused = "shows images or plays sounds to the model"
+    else:
+        return
+    raise TaskDataError(
+        f"Task '{name}' {refused}.", advice="Name single tasks that are text and nothing else."
+    )
 
 
 def _figures(name: str, figures: Mapping[str, Any]) -> Iterable[dict[str, Any]]:

@@ -20,12 +20,13 @@ pytestmark = pytest.mark.skipif(
     reason="lm-evaluation-harness is not installed (extra 'tasks')",
 )
 # As many as there are: all other rows of the split that is scored, or all of the file for examples.
-SHOTS = {"arc_easy": 5, "boolq": 7, "openbookqa": 4}
+SHOTS = {"arc_easy": 5, "boolq": 7, "openbookqa": 4, "gpqa_main_n_shot": 5}
 # Words of the questions, each only in its own.
 QUESTIONS = {
     "arc_easy": [item["question"] for item in ARC],
     "boolq": [item["question"] for item in BOOLQ],
     "openbookqa": [item["question"] for item in ARC[:2]],
+    "gpqa_main_n_shot": [item["question"] for item in ARC],
 }
 
 
@@ -36,12 +37,22 @@ def rows(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+def rows_to_shuffle(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    keys = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+    texts = [dict(zip(keys, item["choices"]["text"], strict=True)) for item in items]
+    return [{"Question": item["question"], **each} for item, each in zip(items, texts, strict=True)]
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A task whose only split is for tests, one with validation alone, one with a file for examples."""
+    """A task whose only split is for tests, one with validation alone, one with a file for examples.
+
+    And one that is scored on what it calls train, and shuffles answers.
+    """
     folder = tmp_path_factory.mktemp("examples") / "data"
     write_items(folder, "arc_easy_test", ARC)
     write_items(folder, "boolq_validation", BOOLQ)
+    write_items(folder, "gpqa_main_n_shot_train", rows_to_shuffle(ARC))
     write_items(folder, "openbookqa_test", rows(ARC[:2]))
     return write_items(folder, "openbookqa_train", rows(ARC[2:]))
 

@@ -207,6 +207,17 @@ def test_tasks_that_cannot_run_are_found_before_the_work(
     assert set(place.scratch.iterdir()) == before
 
 
+@needs_harness
+@pytest.mark.parametrize(
+    ("name", "why"), [("humaneval", "runs programs"), ("mmmu_val_accounting", "shows images")]
+)
+def test_what_no_model_of_text_alone_may_do_is_refused(name: str, why: str, place: TaskPlace) -> None:
+    """Items would not help, and the harness would refuse it only once the models are there."""
+    with pytest.raises(TaskDataError, match=f"{name}.*{why}") as refused:
+        check_tasks([HarnessTask(name=name)], place)
+    assert "text and nothing else" in refused.value.hint
+
+
 def test_without_a_folder_nothing_is_fetched(tmp_path: Path) -> None:
     """The harness would ask the network; we do not let it, and say what to give."""
     with pytest.raises(TaskDataError, match="boolq"):
