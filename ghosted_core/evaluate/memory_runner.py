@@ -1,13 +1,13 @@
 """The process that measures a model's memory: `python -m ghosted_core.evaluate.memory_runner`."""
 
 import gc
-import os
-import sys
+from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel
 
-from ghosted_core.evaluate.memory import Peak, PeakRequest
+from ghosted_core.evaluate.child import end_with, own_stdin, own_stdout
+from ghosted_core.evaluate.memory import REQUEST, Peak, PeakRequest
 from ghosted_core.evaluate.speed import take_turn
 from ghosted_core.evaluate.task_subjects import load_subject
 from ghosted_core.meter import ProcessMeter, resident_bytes
@@ -45,11 +45,15 @@ def _let_go_of_the_rest(model: PreTrainedModel) -> None:
 
 
 def main() -> None:
-    """Measure what stdin asks for; whatever prints meanwhile prints to stderr."""
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    request = PeakRequest.model_validate_json(sys.stdin.readline())
-    os.write(answer, measure(request).model_dump_json().encode())
+    """Measure what the working folder's request asks for, as long as stdin is open.
+
+    Whatever prints meanwhile prints to stderr.
+    """
+    answer = own_stdout()
+    end_with(own_stdin())
+    request = PeakRequest.model_validate_json(Path(REQUEST).read_bytes())
+    answer.write(measure(request).model_dump_json())
+    answer.flush()
 
 
 if __name__ == "__main__":

@@ -3,13 +3,11 @@
 It has its own process because the harness keeps globals, prints, and may crash.
 """
 
-import os
 import sys
-import threading
-from io import FileIO
 from typing import IO
 
 from ghosted_core.errors import GhostedError, HarnessMissingError
+from ghosted_core.evaluate.child import end_with, own_stdin, own_stdout
 from ghosted_core.evaluate.task_protocol import Message, Progress, Ready, Refused, TaskRequest
 
 
@@ -27,40 +25,14 @@ class Pipe:
 
 def main() -> int:
     """Do what the first line of stdin asks; 0 if it was done, or could not be and was said to be so."""
-    asked, pipe = _own_stdin(), Pipe(_own_stdout())
+    asked, pipe = own_stdin(), Pipe(own_stdout())
     request = TaskRequest.model_validate_json(asked.readline())
-    # Whoever asked holds the other end; when it is gone, nobody needs the answer.
-    threading.Thread(target=_die_with, args=(asked,), daemon=True).start()
+    end_with(asked)
     try:
         _answer(request, pipe)
     except GhostedError as error:
         pipe.say(Refused(code=error.code, message=error.message, advice=error.hint))
     return 0
-
-
-def _own_stdin() -> FileIO:
-    """What is stdin now, for us alone and without a lock; whoever else reads it finds nothing.
-
-    A thread waits in it all the time. Processes that are forked meanwhile close `sys.stdin`, and would
-    wait for ever for a lock that the thread holds.
-    """
-    own = FileIO(os.dup(0))
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return own
-
-
-def _own_stdout() -> IO[str]:
-    """What is stdout now, for us alone; what anybody prints goes to stderr."""
-    own = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return own
-
-
-def _die_with(stream: FileIO) -> None:
-    stream.read()
-    os._exit(1)
 
 
 def _answer(request: TaskRequest, pipe: Pipe) -> None:

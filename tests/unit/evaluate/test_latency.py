@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,9 @@ from ghosted_core.catalog import builtin_catalog
 from ghosted_core.checkpoint.source import resolve
 from ghosted_core.evaluate import latency as module
 from ghosted_core.evaluate.latency import measure_latency, prompt_for, weight_bytes
-from ghosted_core.evaluate.memory import Peak, PeakRequest, peak_of
+from ghosted_core.evaluate.memory import MODULE, REQUEST, Peak, PeakRequest, peak_of
 from ghosted_core.evaluate.task_protocol import Subject
+from ghosted_core.evaluate.tasks import task_environment
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.pipeline import RunOptions, compress
 from ghosted_core.recorder import Logged, MemoryRecorder
@@ -144,3 +148,28 @@ def test_a_process_that_cannot_measure_says_nothing(tmp_path: Path) -> None:
     gone = replace(source, path=tmp_path / "gone")
     subject = Subject(source=gone, is_checkpoint=False, dtype="auto", device="cpu", variants=("dense",))
     assert peak_of(PeakRequest(subject=subject, prompt_tokens=2, new_tokens=1)) is None
+
+
+def test_a_process_that_measures_ends_with_whoever_asked(tmp_path: Path) -> None:
+    """Long before its work is done."""
+    source = resolve(
+        LocalModel(path=str(save_tiny_model(tiny_llama(2), tmp_path / "model"))),
+        catalog=builtin_catalog(),
+        cache=tmp_path,
+        hub_token=None,
+        log=print,
+    )
+    subject = Subject(source=source, is_checkpoint=False, dtype="auto", device="cpu", variants=("dense",))
+    endless = PeakRequest(subject=subject, prompt_tokens=8, new_tokens=10**7)
+    (tmp_path / REQUEST).write_text(endless.model_dump_json())
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", MODULE],
+        cwd=tmp_path,
+        env=task_environment(os.environ, tmp_path),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    said, _ = process.communicate(timeout=60)
+    assert (process.returncode, said) == (1, b"")
