@@ -1,12 +1,13 @@
 """A few words from the model: perplexity hides what generation shows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from jinja2 import TemplateError
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 Template = Literal["auto", "none"]
 # A prompt that its template blows up to more than this is given to the model as it is.
@@ -86,14 +87,32 @@ def _continue(
     # A rendered prompt has its special tokens already.
     text, special = (prompt, True) if rendered is None else (rendered, False)
     encoded = tokenizer(text, return_tensors="pt", add_special_tokens=special).to(model.device)
-    output = model.generate(  # type: ignore[operator]
-        input_ids=encoded["input_ids"],
-        attention_mask=encoded["attention_mask"],
-        max_new_tokens=new_tokens,
-        do_sample=False,
-        temperature=None,
-        top_p=None,
-        top_k=None,
-        pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0,
-    )
+    with _greedy(model, tokenizer.pad_token_id or 0, new_tokens) as greedy:
+        output = model.generate(  # type: ignore[operator]
+            input_ids=encoded["input_ids"],
+            attention_mask=encoded["attention_mask"],
+            generation_config=greedy,
+        )
     return list(output[0, encoded["input_ids"].shape[1] :].tolist())
+
+
+@contextmanager
+def _greedy(model: PreTrainedModel, pad: int, new_tokens: int) -> Iterator[GenerationConfig]:
+    """Settings by which `model` takes the likeliest token each time, up to one that ends its texts.
+
+    Meanwhile they are the model's own: what a call leaves open, transformers takes from those, and the
+    authors of many models want repetitions punished, several beams or several answers.
+    """
+    own = model.generation_config
+    greedy = GenerationConfig(
+        do_sample=False,
+        max_new_tokens=new_tokens,
+        bos_token_id=own.bos_token_id,
+        eos_token_id=own.eos_token_id,
+        pad_token_id=pad,
+    )
+    model.generation_config = greedy
+    try:
+        yield greedy
+    finally:
+        model.generation_config = own

@@ -1,4 +1,8 @@
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
+from transformers import GenerationConfig
 
 from ghosted_core.evaluate.generation import LONGEST_PROMPT_CHARACTERS, continuations, continue_each
 from ghosted_core.testing import tiny_llama
@@ -15,6 +19,16 @@ FAULTS = [
     "",
     f"{{% for _ in range({LONGEST_PROMPT_CHARACTERS}) %}}ab{{% endfor %}}",
 ]
+
+# What authors want of chats, as Qwen2.5 does, and what would not be greedy, or no single text at all.
+WISHES: tuple[Mapping[str, Any], ...] = (
+    {"repetition_penalty": 1.5},
+    {"no_repeat_ngram_size": 1},
+    {"num_beams": 4, "num_return_sequences": 2},
+    {"do_sample": True, "temperature": 0.7, "top_k": 20, "num_return_sequences": 2},
+    {"suppress_tokens": list(range(32, 300))},
+    {"max_length": 9, "min_new_tokens": 2},
+)
 
 
 def test_chat_models_read_their_template() -> None:
@@ -47,3 +61,43 @@ def test_a_broken_or_hostile_template_costs_only_itself(template: str) -> None:
     assert not found.templated
     assert {found.prompt: found.text} == continuations(model, tokenizer, ["Hello"], 3)
     assert len(said) == (1 if template else 0)
+
+
+@pytest.mark.parametrize(
+    "wishes", [*WISHES, {name: value for wish in WISHES for name, value in wish.items()}]
+)
+def test_greedy_is_greedy_whatever_the_author_of_the_model_wants(wishes: Mapping[str, Any]) -> None:
+    """The continuation is that of a model without such wishes, which are what they were afterwards."""
+    tokenizer = byte_tokenizer()
+    model, other = tiny_llama(), tiny_llama()
+    other.generation_config = own = GenerationConfig(**wishes)
+    before = own.to_dict()
+    expected = continue_each(model, tokenizer, ["The fox"], 8)
+    assert continue_each(other, tokenizer, ["The fox"], 8) == expected
+    assert other.generation_config is own
+    assert own.to_dict() == before
+
+
+@pytest.mark.parametrize("ends", [int, lambda last: [319, last]], ids=["one", "several"])
+def test_a_text_ends_where_the_model_ends_it(ends: Any) -> None:
+    """With the first of the tokens that its author has for that."""
+    model, tokenizer = tiny_llama(), byte_tokenizer()
+    (whole,) = continue_each(model, tokenizer, ["The fox"], 12)
+    last = whole.tokens[4]
+    model.generation_config.eos_token_id = ends(last)
+    (found,) = continue_each(model, tokenizer, ["The fox"], 12)
+    assert found.tokens == whole.tokens[: whole.tokens.index(last) + 1]
+
+
+def test_a_model_that_breaks_keeps_its_settings() -> None:
+    """Those that its author gave it."""
+    model = tiny_llama()
+    own = model.generation_config
+    model.model.layers[0].register_forward_pre_hook(_raise)
+    with pytest.raises(RuntimeError):
+        continue_each(model, byte_tokenizer(), ["The fox"], 3)
+    assert model.generation_config is own
+
+
+def _raise(*_: Any) -> None:
+    raise RuntimeError
