@@ -104,7 +104,7 @@ def _greedy(model: PreTrainedModel, pad: int, new_tokens: int) -> Iterator[Gener
     authors of many models want repetitions punished, several beams or several answers.
     """
     own = model.generation_config
-    greedy = GenerationConfig(
+    greedy = GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=False,
         max_new_tokens=new_tokens,
         bos_token_id=own.bos_token_id,
