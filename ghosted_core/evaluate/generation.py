@@ -6,12 +6,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jinja2 import TemplateError
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ghosted_core.errors import InvalidSpecError
+from ghosted_core.evaluate.chat_template import in_chat_template
+
 Template = Literal["auto", "none"]
-# A prompt that its template blows up to more than this is given to the model as it is.
-LONGEST_PROMPT_CHARACTERS = 100_000
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a model reads of a text; `templated` says whether it went through the model's chat template."""
+
+    text: str
+    tokens: tuple[int, ...]
+    templated: bool
 
 
 @dataclass(frozen=True)
@@ -27,16 +36,20 @@ class Continuation:
     templated: bool
 
 
-@torch.no_grad()
 def continuations(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], new_tokens: int
 ) -> dict[str, str]:
-    """For each prompt as it is, the text of the greedy continuation of at most `new_tokens` tokens."""
-    found = continue_each(model, tokenizer, prompts, new_tokens, template="none")
-    return {continuation.prompt: continuation.text for continuation in found}
+    """For each prompt as it is, the text of the greedy continuation of at most `new_tokens` tokens.
+
+    Raises:
+        InvalidSpecError: the model cannot read one.
+    """
+    read = [_prompt(tokenizer, text, None) for text in prompts]
+    for obstacle in filter(None, (_obstacle(model, prompt, new_tokens) for prompt in read)):
+        raise InvalidSpecError(f"A prompt cannot be continued: {obstacle}.")
+    return {prompt.text: continue_prompt(model, tokenizer, prompt, new_tokens).text for prompt in read}
 
 
-@torch.no_grad()
 def continue_each(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -46,54 +59,73 @@ def continue_each(
     template: Template = "auto",
     log: Callable[[str], None] = lambda _: None,
 ) -> list[Continuation]:
-    """For each prompt, the greedy continuation of at most `new_tokens` tokens.
+    """The greedy continuations of `prompts_for` one model, of at most `new_tokens` tokens."""
+    read = prompts_for(model, tokenizer, prompts, new_tokens, template=template, log=log)
+    return [continue_prompt(model, tokenizer, prompt, new_tokens) for prompt in read]
 
-    With `template` auto, prompts of a model with a chat template are what its user says first; a
-    template that fails is logged, and the prompt stands as it is.
+
+def prompts_for(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    new_tokens: int,
+    *,
+    template: Template = "auto",
+    log: Callable[[str], None] = lambda _: None,
+) -> list[Prompt]:
+    """What `model`, and those that are made of it, read of `texts` before `new_tokens` more.
+
+    With `template` auto, texts for a model with a chat template are what its user says first; a template
+    that fails is logged, and the text stands as it is. One that the model cannot read is logged and left
+    out.
     """
+    rendered = in_chat_template(tokenizer, texts, log) if template == "auto" else [None] * len(texts)
     found = []
-    for prompt in prompts:
-        rendered = _rendered(tokenizer, prompt, log) if template == "auto" else None
-        tokens = _continue(model, tokenizer, prompt, rendered, new_tokens)
-        text = str(tokenizer.decode(tokens, skip_special_tokens=True))
-        found.append(Continuation(prompt, text, tuple(tokens), rendered is not None))
+    for prompt in (_prompt(tokenizer, *both) for both in zip(texts, rendered, strict=True)):
+        obstacle = _obstacle(model, prompt, new_tokens)
+        if obstacle is None:
+            found.append(prompt)
+        else:
+            log(f"A prompt is left out: {obstacle}.")
     return found
 
 
-def _rendered(tokenizer: PreTrainedTokenizerBase, prompt: str, log: Callable[[str], None]) -> str | None:
-    """The prompt in the model's chat template, None where there is none that can be used."""
-    if not tokenizer.chat_template:
-        return None
-    messages = [{"role": "user", "content": prompt}]
-    try:
-        # transformers renders in a sandbox; the template is the model's, so its words are not ours.
-        text = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-    except (TemplateError, ValueError, TypeError, ArithmeticError, LookupError) as error:
-        log(f"The model's chat template fails ({type(error).__name__}); prompts are given as they are.")
-        return None
-    if not text or len(text) > LONGEST_PROMPT_CHARACTERS:
-        log(f"The model's chat template makes {len(text)} characters of a prompt, which is given as it is.")
-        return None
-    return text
-
-
-def _continue(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    prompt: str,
-    rendered: str | None,
-    new_tokens: int,
-) -> list[int]:
-    # A rendered prompt has its special tokens already.
-    text, special = (prompt, True) if rendered is None else (rendered, False)
-    encoded = tokenizer(text, return_tensors="pt", add_special_tokens=special).to(model.device)
+@torch.no_grad()
+def continue_prompt(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: Prompt, new_tokens: int
+) -> Continuation:
+    """The greedy continuation of `prompt`, of at most `new_tokens` tokens."""
+    read = torch.tensor([prompt.tokens], device=model.device)
     with _greedy(model, tokenizer.pad_token_id or 0, new_tokens) as greedy:
         output = model.generate(  # type: ignore[operator]
-            input_ids=encoded["input_ids"],
-            attention_mask=encoded["attention_mask"],
-            generation_config=greedy,
+            input_ids=read, attention_mask=torch.ones_like(read), generation_config=greedy
         )
-    return list(output[0, encoded["input_ids"].shape[1] :].tolist())
+    tokens = output[0, read.shape[1] :].tolist()
+    text = str(tokenizer.decode(tokens, skip_special_tokens=True))
+    return Continuation(prompt.text, text, tuple(tokens), prompt.templated)
+
+
+def _prompt(tokenizer: PreTrainedTokenizerBase, text: str, rendered: str | None) -> Prompt:
+    # A rendered prompt has its special tokens already.
+    read, special = (text, True) if rendered is None else (rendered, False)
+    tokens = tokenizer(read, add_special_tokens=special)["input_ids"]
+    return Prompt(text, tuple(tokens), rendered is not None)
+
+
+def _obstacle(model: PreTrainedModel, prompt: Prompt, new_tokens: int) -> str | None:
+    """Why `model` cannot read the prompt and go on by `new_tokens`; None if it can.
+
+    It would be an error within the model, after which nothing runs on a GPU any more.
+    """
+    config = model.config.get_text_config()
+    limit, length = getattr(config, "max_position_embeddings", None), len(prompt.tokens)
+    if not prompt.tokens:
+        return "it has no tokens"
+    if max(prompt.tokens) >= config.vocab_size:
+        return f"it has a token beyond the {config.vocab_size} that the model knows"
+    if limit and length + new_tokens > limit:
+        return f"{length} tokens and {new_tokens} new ones are more than the {limit} that the model reads"
+    return None
 
 
 @contextmanager

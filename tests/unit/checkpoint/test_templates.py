@@ -59,11 +59,11 @@ def test_a_hostile_template_is_carried_unrendered(
 
 
 def test_one_place_alone_renders_templates() -> None:
-    """In the job's process, through the sandbox of transformers; service and supervisor never do."""
+    """In a process of its own, through the sandbox of transformers; service and supervisor never do."""
     found = {
         file.relative_to(ROOT).as_posix()
         for package in ("ghosted_core", "services", "worker", "ghosted_cli", "ghosted_client")
         for file in (ROOT / package).rglob("*.py")
-        if re.search(r"apply_chat_template|chat_template\)", file.read_text())
+        if re.search(r"\.apply_chat_template|render_jinja_template", file.read_text())
     }
-    assert found == {"ghosted_core/evaluate/generation.py"}
+    assert found == {"ghosted_core/evaluate/chat_template_runner.py"}
