@@ -1,7 +1,7 @@
 """All that a spec's evaluation asks for, measured on the models of a job."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ghosted_core.data import Windows, batches
 from ghosted_core.errors import HarnessError
-from ghosted_core.evaluate.generation import Continuation, continue_each
+from ghosted_core.evaluate.generation import Continuation, continue_prompt, prompts_for
 from ghosted_core.evaluate.likeness import DENSE, Found, Likeness, likenesses
 from ghosted_core.evaluate.perplexity import Perplexity, perplexities
 from ghosted_core.evaluate.repetition import repetition
@@ -86,17 +86,15 @@ class _Notes:
 def measure(evaluation: Evaluation, models: Models, recorder: Recorder, meter: Meter) -> Measured:
     """Perplexities and likeness on all texts, then continuations; everything but tasks."""
     notes = _Notes(recorder)
-    with stage(Stage.EVALUATE, recorder, meter, total=models.tokens) as scope:
-        for index, (ending, windows) in enumerate(models.texts):
-            if index == 0:
-                # Held-out text if there is any, else the first corpus.
-                _like(models, ending, windows, notes, scope.advance)
-            else:
-                _perplexities(models, ending, windows, notes, scope.advance)
-        continuations = {
-            name: tuple(_continuations(evaluation, name, model, models.tokenizer, notes))
-            for name, model in models.variants.items()
-        }
+    if models.texts:
+        with stage(Stage.EVALUATE, recorder, meter, total=models.tokens) as scope:
+            for index, (ending, windows) in enumerate(models.texts):
+                if index == 0:
+                    # Held-out text if there is any, else the first corpus.
+                    _like(models, ending, windows, notes, scope.advance)
+                else:
+                    _perplexities(models, ending, windows, notes, scope.advance)
+    continuations = _continuations(evaluation, models, notes, meter)
     return Measured(tuple(notes.metrics), notes.derived, continuations)
 
 
@@ -202,20 +200,31 @@ def _note_likeness(name: str, found: Likeness, windows: Windows, notes: _Notes) 
 
 
 def _continuations(
-    evaluation: Evaluation,
-    name: str,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    notes: _Notes,
-) -> Iterable[Continuation]:
-    found = continue_each(
-        model,
-        tokenizer,
+    evaluation: Evaluation, models: Models, notes: _Notes, meter: Meter
+) -> dict[str, tuple[Continuation, ...]]:
+    """By variant; how much they repeat is noted."""
+    prompts = prompts_for(
+        models.dense,
+        models.tokenizer,
         evaluation.prompts,
         evaluation.new_tokens,
         template=evaluation.template,
         log=notes.log,
     )
+    found: dict[str, tuple[Continuation, ...]] = dict.fromkeys(models.variants, ())
+    if not prompts:
+        return found
+    total = len(prompts) * len(found)
+    with stage(Stage.EVALUATE, notes.recorder, meter, unit="continuations", total=total) as scope:
+        for name, model in models.variants.items():
+            for prompt in prompts:
+                found[name] += (continue_prompt(model, models.tokenizer, prompt, evaluation.new_tokens),)
+                scope.advance(1)
+            _note_repetition(name, found[name], evaluation, notes)
+    return found
+
+
+def _note_repetition(name: str, found: Sequence[Continuation], evaluation: Evaluation, notes: _Notes) -> None:
     detail = {
         "prompts": len(found),
         "new_tokens": evaluation.new_tokens,
@@ -223,4 +232,3 @@ def _continuations(
     }
     for metric, value in repetition(one.tokens for one in found).items():
         notes.metric(f"{metric}_{name}", value, detail)
-    return found

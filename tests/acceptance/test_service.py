@@ -65,7 +65,8 @@ def test_the_record_of_a_job_is_complete(running: RunningService) -> None:
     assert [event.number for event in events] == list(range(1, len(events) + 1))
     stages = [event.payload["stage"] for event in events if event.type == "stage_finished"]
     assert stages == [
-        "load", "score", "calibrate", "solve", "patch", "evaluate", "save", "upload", "verify",
+        "load", "score", "calibrate", "solve", "patch", "evaluate", "evaluate", "save", "upload",
+        "verify",
     ]  # fmt: skip
     assert set(metrics) >= {"perplexity_dense", "perplexity_pruned", "perplexity_repaired"}
     assert {"config.json", "model.safetensors", "ghosted.json"} <= {file.path for file in artifact.files}
