@@ -186,7 +186,12 @@ def test_a_taken_folder_is_not_touched(client: Client, done: Job, folder: Path) 
 def test_no_more_bytes_are_taken_than_stated(client: Client, done: Job, folder: Path) -> None:
     """A store that sends more than the manifest states is stopped at once, not at the checksum."""
     artifact = client.artifact(done.id)
-    files = [file.model_copy(update={"size_bytes": file.size_bytes - 1}) for file in artifact.files]
+    # Not the empty one, of which nothing can be too much: any of them may be the first to fail.
+    files = [
+        file.model_copy(update={"size_bytes": file.size_bytes - 1})
+        for file in artifact.files
+        if file.size_bytes
+    ]
     with pytest.raises(TransferFailedError, match="more than"):
         pull_of(lambda: artifact.model_copy(update={"files": tuple(files)}), folder)
     assert not folder.exists()
