@@ -95,9 +95,14 @@ class Jobs:
             self._check_told_once(events)
 
     def _check_told_once(self, events: list[JobEvent]) -> None:
-        """In no attempt was a stage begun or ended twice, or the job claimed or ended twice."""
+        """In no attempt was a stage begun or ended twice, or the job claimed or ended twice.
+
+        A stage that counts several things in turn, as the evaluation does, begins for each of them.
+        """
         kinds = ("claimed", "stage_started", "stage_finished", "requeued", "succeeded")
         told = [
-            (event.attempt, event.type, event.payload.get("stage")) for event in events if event.type in kinds
+            (event.attempt, event.type, *(event.payload.get(name) for name in ("stage", "unit", "seconds")))
+            for event in events
+            if event.type in kinds
         ]
         assert len(told) == len(set(told)), told
