@@ -1,20 +1,16 @@
 """Prompts in a model's chat template, rendered in a process of their own: templates are foreign programs."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from transformers import PreTrainedTokenizerBase
 
-from ghosted_core.evaluate.chat_template_runner import ANSWER_BYTES, REQUEST, Answer, Rendered, RenderRequest
-from ghosted_core.evaluate.tasks import task_environment
+from ghosted_core.evaluate.asking import ask
+from ghosted_core.evaluate.chat_template_runner import ANSWER_BYTES, Answer, Rendered, RenderRequest
 
 MODULE = "ghosted_core.evaluate.chat_template_runner"
 # Start included, which is a second of work.
-LONGEST_SECONDS = 60
+LONGEST_SECONDS = 60.0
 
 
 def in_chat_template(
@@ -48,31 +44,8 @@ def _render(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str]) -> Seque
     request = RenderRequest(
         template=tokenizer.get_chat_template(), tokens=tokenizer.special_tokens_map, prompts=tuple(prompts)
     )
-    answer = Answer.model_validate_json(_ask(request))
+    said = ask(MODULE, request, seconds=LONGEST_SECONDS, longest_bytes=ANSWER_BYTES)
+    answer = Answer.model_validate_json(said)
     if len(answer.prompts) != len(prompts):
         raise ValueError("The process answered something else.")
     return answer.prompts
-
-
-def _ask(request: RenderRequest) -> bytes:
-    with TemporaryDirectory(prefix="ghosted-template-") as name, (Path(name) / "answer").open("w+b") as said:
-        folder = Path(name)
-        (folder / REQUEST).write_text(request.model_dump_json(), encoding="utf-8")
-        with subprocess.Popen(
-            # -P: nothing in the working folder may be imported.
-            [sys.executable, "-P", "-m", MODULE],
-            cwd=folder,
-            env=task_environment(os.environ, folder),
-            # Nothing is said through it: when this end closes, however, the process ends.
-            stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=subprocess.DEVNULL,
-        ) as process:
-            try:
-                code = process.wait(LONGEST_SECONDS)
-            finally:
-                process.kill()
-        if code:
-            raise subprocess.CalledProcessError(code, MODULE)
-        said.seek(0)
-        return said.read(ANSWER_BYTES)

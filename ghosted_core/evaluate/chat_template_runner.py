@@ -13,10 +13,9 @@ from jinja2 import TemplateError
 from pydantic import Field
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from ghosted_core.evaluate.child import end_with, own_stdin, own_stdout
+from ghosted_core.evaluate.child import REQUEST, end_with, own_stdin, own_stdout
 from ghosted_core.evaluate.task_protocol import Message
 
-REQUEST = "request.json"
 # A prompt that its template blows up to more than this is given to the model as it is.
 LONGEST_PROMPT_CHARACTERS = 100_000
 # The most that a template may take: on top of what the process has when it begins, in all, and written.

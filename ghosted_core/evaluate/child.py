@@ -5,6 +5,9 @@ import threading
 from io import FileIO
 from typing import IO
 
+# The file in the working folder that holds the request of a process that is asked once.
+REQUEST = "request.json"
+
 
 def own_stdin() -> FileIO:
     """What is stdin now, for us alone and without a lock; whoever else reads it finds nothing.

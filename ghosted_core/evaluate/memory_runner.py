@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from ghosted_core.evaluate.child import end_with, own_stdin, own_stdout
-from ghosted_core.evaluate.memory import REQUEST, Peak, PeakRequest
+from ghosted_core.evaluate.child import REQUEST, end_with, own_stdin, own_stdout
+from ghosted_core.evaluate.memory import Peak, PeakRequest
 from ghosted_core.evaluate.speed import take_turn
 from ghosted_core.evaluate.task_subjects import load_subject
 from ghosted_core.meter import ProcessMeter, resident_bytes

@@ -1,8 +1,6 @@
-import os
 import resource
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,8 @@ import pytest
 
 from ghosted_core.evaluate import chat_template as module
 from ghosted_core.evaluate.chat_template import MODULE, in_chat_template
-from ghosted_core.evaluate.chat_template_runner import LONGEST_PROMPT_CHARACTERS, REQUEST, RenderRequest
-from ghosted_core.evaluate.tasks import task_environment
+from ghosted_core.evaluate.chat_template_runner import LONGEST_PROMPT_CHARACTERS, RenderRequest
+from tests.asked import check_ends_with_whoever_asked
 from tests.tiny import CHAT_TEMPLATE
 from tests.tokenizers_made_here import byte_tokenizer
 
@@ -87,7 +85,7 @@ def test_a_broken_or_hostile_template_renders_nothing(template: str, fault: str)
 
 def test_an_endless_template_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a bounded time, and its process is gone."""
-    monkeypatch.setattr(module, "LONGEST_SECONDS", 4)
+    monkeypatch.setattr(module, "LONGEST_SECONDS", 4.0)
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
@@ -102,18 +100,7 @@ def test_an_endless_template_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_its_process_ends_with_whoever_asked(tmp_path: Path) -> None:
     """However long the template would have gone on."""
     request = RenderRequest(template=ENDLESS, tokens={}, prompts=("Hello",))
-    (tmp_path / REQUEST).write_text(request.model_dump_json())
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", MODULE],
-        cwd=tmp_path,
-        env=task_environment(os.environ, tmp_path),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(3)
-    said, _ = process.communicate(timeout=30)
-    assert (process.returncode, said) == (1, b"")
+    check_ends_with_whoever_asked(MODULE, request, tmp_path, at_work=3)
 
 
 def test_one_prompt_that_cannot_be_rendered_leaves_the_others() -> None:

@@ -1,7 +1,4 @@
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +11,14 @@ from ghosted_core.catalog import builtin_catalog
 from ghosted_core.checkpoint.source import resolve
 from ghosted_core.evaluate import latency as module
 from ghosted_core.evaluate.latency import measure_latency, prompt_for, weight_bytes
-from ghosted_core.evaluate.memory import MODULE, REQUEST, Peak, PeakRequest, peak_of
+from ghosted_core.evaluate.memory import MODULE, Peak, PeakRequest, peak_of
 from ghosted_core.evaluate.task_protocol import Subject
-from ghosted_core.evaluate.tasks import task_environment
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.pipeline import RunOptions, compress
 from ghosted_core.recorder import Logged, MemoryRecorder
 from ghosted_core.spec import LATENCY_METRICS, Evaluation, Latency, LocalModel
 from ghosted_core.testing import tiny_llama
+from tests.asked import check_ends_with_whoever_asked
 from tests.jobs import tiny_spec
 from tests.tiny import save_tiny_model
 
@@ -136,40 +133,23 @@ def test_peak_memory_is_that_of_the_model_and_not_of_its_making(tmp_path: Path) 
     assert whole / 4 * 0.9 < of_model < whole * 0.9, (peak, whole)
 
 
+def tiny_subject(folder: Path) -> Subject:
+    """A model of two layers."""
+    path = save_tiny_model(tiny_llama(2), folder / "model")
+    source = resolve(
+        LocalModel(path=str(path)), catalog=builtin_catalog(), cache=folder, hub_token=None, log=print
+    )
+    return Subject(source=source, is_checkpoint=False, dtype="auto", device="cpu", variants=("dense",))
+
+
 def test_a_process_that_cannot_measure_says_nothing(tmp_path: Path) -> None:
     """A model that is not there gives no figure, and no error."""
-    source = resolve(
-        LocalModel(path=str(save_tiny_model(tiny_llama(2), tmp_path / "model"))),
-        catalog=builtin_catalog(),
-        cache=tmp_path,
-        hub_token=None,
-        log=print,
-    )
-    gone = replace(source, path=tmp_path / "gone")
-    subject = Subject(source=gone, is_checkpoint=False, dtype="auto", device="cpu", variants=("dense",))
+    subject = tiny_subject(tmp_path)
+    subject = subject.model_copy(update={"source": replace(subject.source, path=tmp_path / "gone")})
     assert peak_of(PeakRequest(subject=subject, prompt_tokens=2, new_tokens=1)) is None
 
 
 def test_a_process_that_measures_ends_with_whoever_asked(tmp_path: Path) -> None:
     """Long before its work is done."""
-    source = resolve(
-        LocalModel(path=str(save_tiny_model(tiny_llama(2), tmp_path / "model"))),
-        catalog=builtin_catalog(),
-        cache=tmp_path,
-        hub_token=None,
-        log=print,
-    )
-    subject = Subject(source=source, is_checkpoint=False, dtype="auto", device="cpu", variants=("dense",))
-    endless = PeakRequest(subject=subject, prompt_tokens=8, new_tokens=10**7)
-    (tmp_path / REQUEST).write_text(endless.model_dump_json())
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", MODULE],
-        cwd=tmp_path,
-        env=task_environment(os.environ, tmp_path),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(1)
-    said, _ = process.communicate(timeout=60)
-    assert (process.returncode, said) == (1, b"")
+    endless = PeakRequest(subject=tiny_subject(tmp_path), prompt_tokens=8, new_tokens=10**7)
+    check_ends_with_whoever_asked(MODULE, endless, tmp_path, at_work=1)
