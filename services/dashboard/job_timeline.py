@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from ghosted_core.recorder import Stage
@@ -133,16 +133,30 @@ def timeline(events: Iterable[JobEvent], created_at: datetime, expected: Sequenc
 
 
 def _all_stages(run: Sequence[StageSpan], expected: Sequence[str]) -> tuple[StageSpan, ...]:
-    """Those that ran, and where the others would have been.
+    """Those that ran, and where the others would have been, each once.
 
     That the list has its full length from the start keeps what stands below it in its place.
     """
-    names = {span.stage for span in run}
-    missing = [StageSpan(name, None, None, "not run", None) for name in expected if name not in names]
-    known = [span for span in (*run, *missing) if span.stage in STAGES]
-    others = [span for span in run if span.stage not in STAGES]
-    # Stable: a stage that ran twice, as the evaluation of tasks does, keeps the order of its runs.
-    return (*sorted(known, key=lambda span: STAGES.index(span.stage)), *others)
+    spans: dict[str, StageSpan] = {}
+    for span in run:
+        before = spans.get(span.stage)
+        spans[span.stage] = span if before is None else _joined(before, span)
+    for name in expected:
+        spans.setdefault(name, StageSpan(name, None, None, "not run", None))
+    order = {name: place for place, name in enumerate(STAGES)}
+    return tuple(sorted(spans.values(), key=lambda span: order.get(span.stage, len(STAGES))))
+
+
+def _joined(before: StageSpan, after: StageSpan) -> StageSpan:
+    """A stage that runs in parts, as the evaluation does: texts, then continuations, then tasks.
+
+    While the last part runs it has begun that much earlier as the parts before it took.
+    """
+    peaks = [span.peak_memory_bytes for span in (before, after) if span.peak_memory_bytes is not None]
+    taken = before.seconds or 0.0
+    began = None if after.started_at is None else after.started_at - timedelta(seconds=taken)
+    seconds = None if after.seconds is None else taken + after.seconds
+    return StageSpan(after.stage, began, seconds, after.outcome, max(peaks, default=None))
 
 
 def _longest(spans: Sequence[StageSpan]) -> float:

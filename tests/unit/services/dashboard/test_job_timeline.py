@@ -84,6 +84,20 @@ def test_a_stage_that_nobody_knows_is_shown_too(lost: History) -> None:
     assert timeline(lost.events, BEGIN).stages[-1].stage == "polish"
 
 
+def test_a_stage_that_runs_in_parts_is_one_row(lost: History) -> None:
+    """Its time is that of all parts, also while the last one runs, and its memory that of the largest."""
+    lost.at(50, "stage_started", stage="evaluate")
+    lost.at(60, "stage_finished", stage="evaluate", seconds=9.5, peak_memory_bytes=30)
+    lost.at(62, "stage_started", stage="evaluate")
+    *_, running = (span for span in timeline(lost.events, BEGIN).stages if span.stage == "evaluate")
+    assert (running.outcome, running.started_at) == ("running", BEGIN + timedelta(seconds=52.5))
+    lost.at(65, "stage_finished", stage="evaluate", seconds=3.0, peak_memory_bytes=20)
+    found = timeline(lost.events, BEGIN)
+    assert [span.stage for span in found.stages] == list(STAGES)
+    (whole,) = (span for span in found.stages if span.stage == "evaluate")
+    assert (whole.outcome, whole.seconds, whole.peak_memory_bytes) == ("done", 12.5, 30)
+
+
 @pytest.mark.parametrize("seconds", [None, "soon", [1]])
 def test_a_payload_of_another_kind_is_no_fault_of_the_page(seconds: Any) -> None:
     """What a worker wrote is not trusted to have the form that today's does."""
