@@ -41,7 +41,7 @@ def finetune(
 
     Raises:
         UnsupportedRepairError: what is to train does not exist at one of the cuts.
-        NonFiniteError: training diverged.
+        NonFiniteError: training diverged before it had helped.
         DiskFullError: the scratch folder cannot hold what the teacher says.
     """
     training, held_out = job.texts.training, job.texts.training_held_out
@@ -144,7 +144,9 @@ class _Teller:
 
     def sum_up(self, progress: Progress) -> None:
         best = progress.best_point
-        if progress.step < self.settings.steps:
+        if progress.diverged is not None:
+            self._say(f"Training ended: {progress.diverged} The best weights until then are kept.", "warning")
+        elif progress.step < self.settings.steps:
             self._say(
                 f"Training ended after {progress.step} steps: {self.settings.patience} looks were no better."
             )
@@ -170,7 +172,8 @@ def _report(
         "held_out_tokens": held_out.tokens.numel(),
         "steps": progress.step,
         "steps_planned": settings.steps,
-        "stopped_early": progress.step < settings.steps,
+        "stopped_early": progress.step < settings.steps or progress.diverged is not None,
+        "diverged": progress.diverged,
         "best_step": best.step,
         "seconds": round(progress.seconds, 1),
         "held_out_kl_before": first.held_out_kl,

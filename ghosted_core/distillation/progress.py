@@ -27,7 +27,10 @@ class Point:
 
 @dataclass
 class Progress:
-    """Steps done, looks taken, and the best of them; `seconds` over all runs together."""
+    """Steps done, looks taken, and the best of them; `seconds` over all runs together.
+
+    `diverged` says where training came to figures that are no numbers, which ended it.
+    """
 
     step: int = 0
     loss_sum: float = 0.0
@@ -35,6 +38,7 @@ class Progress:
     seconds: float = 0.0
     curve: list[Point] = field(default_factory=list)
     best: list[Tensor] = field(default_factory=list)
+    diverged: str | None = None
 
     @property
     def best_point(self) -> Point:

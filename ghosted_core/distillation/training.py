@@ -71,16 +71,31 @@ class Training:
         self.objective = Objective(settings.temperature, settings.cross_entropy)
 
     def run(self) -> Progress:
-        """Train until the end or until it helps no longer; the best weights are in the answer.
+        """Train until the end, or until it helps no longer or diverges; the best weights are in the answer.
 
         An interrupted run that finds its progress again ends with the same bits.
 
         Raises:
-            NonFiniteError: a loss, a gradient or a divergence is infinite or not a number.
+            NonFiniteError: a loss, a gradient or a divergence is infinite or not a number, and no look
+                before that was better than the first.
         """
         self._resumed_at = self._saved_at = self.clock()
         progress = self.memory.recall(self._read) or self._begin()
         recalled = progress.step
+        try:
+            self._train(progress)
+        except NonFiniteError as error:
+            if not progress.best_point.step:
+                raise
+            # Nothing is saved of it: whoever goes on from an earlier step comes to the same end.
+            progress.diverged = error.message
+            self._count_seconds(progress)
+            return progress
+        if progress.step > recalled:
+            self._save(progress)
+        return progress
+
+    def _train(self, progress: Progress) -> None:
         for numbers in self._batches(progress.step):
             if self._has_ended(progress):
                 break
@@ -88,9 +103,6 @@ class Training:
             if progress.step % self.settings.steps_between_looks == 0 or progress.step == self.settings.steps:
                 self._look(progress)
             self._save_in_time(progress)
-        if progress.step > recalled:
-            self._save(progress)
-        return progress
 
     def _has_ended(self, progress: Progress) -> bool:
         return progress.looks_since_best >= self.settings.patience
@@ -203,11 +215,15 @@ class Training:
             self._save(progress)
 
     def _save(self, progress: Progress) -> None:
+        self._count_seconds(progress)
+        self.memory.keep(pack(progress, self.student.masters, self.optimizer))
+        self._saved_at = self.clock()
+        self._saving_seconds = self._saved_at - self._resumed_at
+
+    def _count_seconds(self, progress: Progress) -> None:
         now = self.clock()
         progress.seconds += now - self._resumed_at
-        self.memory.keep(pack(progress, self.student.masters, self.optimizer))
-        self._resumed_at, self._saved_at = now, self.clock()
-        self._saving_seconds = self._saved_at - now
+        self._resumed_at = now
 
 
 def _targets(taught: Taught, part: slice) -> Targets:

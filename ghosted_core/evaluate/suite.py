@@ -187,10 +187,13 @@ def _note_damage(found: Mapping[str, Found], notes: _Notes) -> None:
 def damage_ratio(nll: Mapping[str, float], variant: str = "repaired") -> float:
     """ln(ppl of the variant / ppl dense) over ln(ppl pruned / ppl dense): 0 heals all, 1 nothing.
 
-    Not a number where pruning did no damage: there is nothing to heal, and a sign would turn.
+    Where pruning did no damage there is nothing to heal, and a sign would turn: it is 0 if the variant is
+    no worse than the dense model, else not a number.
     """
-    damage = nll["pruned"] - nll["dense"]
-    return (nll[variant] - nll["dense"]) / damage if damage > 0 else math.nan
+    damage, left = nll["pruned"] - nll["dense"], nll[variant] - nll["dense"]
+    if damage > 0:
+        return left / damage
+    return 0.0 if left <= 0 else math.nan
 
 
 def _note_likeness(name: str, found: Likeness, windows: Windows, notes: _Notes) -> None:

@@ -134,7 +134,7 @@ class Evaluation(Frozen):
     `tasks`. Prompts go through the model's chat template where it has one and `template` is auto.
     `latency` is a matter of the machine, and is measured only if asked for.
 
-    A metric beyond its bound in `gate`, or one of the result that is not finite, fails the job; `on_miss`
+    A metric beyond its bound in `gate`, or any that is not finite, fails the job; `on_miss`
     says whether the checkpoint is kept for a look at it.
     """
 

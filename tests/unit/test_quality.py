@@ -124,4 +124,5 @@ def test_generation_is_measured_on_every_model(tiny_folder: Path, text_file: Pat
 def test_where_pruning_does_no_damage_there_is_none_to_heal(pruned: float) -> None:
     """A ratio would turn its sign there, and a wrecked repair would pass any bound."""
     assert math.isnan(damage_ratio({"dense": 3.0, "pruned": pruned, "repaired": 5.0}))
+    assert damage_ratio({"dense": 3.0, "pruned": pruned, "repaired": 2.9}) == 0.0, "and none was done"
     assert damage_ratio({"dense": 3.0, "pruned": 4.0, "repaired": 3.5}) == 0.5

@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,6 +51,18 @@ def test_early_end_is_told_and_progress_is_whole(tmp_path: Path) -> None:
     assert found.report["stopped_early"]
     assert done[-1] == started.total
     assert any("Training ended after" in message for message in told(recorder))
+
+
+def test_divergence_after_a_better_look_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job goes on with what helped."""
+    whole = training.Training.held_out_divergence
+    looks = iter([*[None] * 3, math.nan])
+    monkeypatch.setattr(training.Training, "held_out_divergence", lambda self: next(looks) or whole(self))
+    recorder = MemoryRecorder()
+    report = finetuned(lively("llama"), [2, 4], tmp_path, settings(epochs=8), recorder=recorder).report
+    assert "is nan after 3 steps" in report["diverged"]
+    assert (report["stopped_early"], report["best_step"]) == (True, 2)
+    assert any("The best weights until then are kept" in message for message in told(recorder))
 
 
 def test_operators_stay_float64_and_weights_take_the_models_dtype(tmp_path: Path) -> None:

@@ -189,6 +189,24 @@ def test_divergence_of_the_training_itself_is_an_error(tmp_path: Path) -> None:
         place.training._step(progress, [0, 1])
 
 
+def test_what_helped_before_training_diverged_is_kept(tmp_path: Path) -> None:
+    """It ends there and says where; a diverging start stays an error."""
+    place = school(lively("llama"), [2, 4], tmp_path, settings(evaluate_every=1))
+
+    def look(point: Any, is_best: bool) -> None:
+        if point.step == 2:
+            place.student.masters[0].data.fill_(math.inf)
+
+    place.training.heard = Heard(place.training.heard.advance, look)
+    place.training.memory = disk = Disk()
+    progress = place.training.run()
+    assert (progress.step, progress.best_point.step) == (2, 2)
+    assert "Step 3 of the training" in str(progress.diverged)
+    assert progress.seconds > 0
+    assert all(torch.isfinite(best).all() for best in progress.best)
+    assert disk.entries == [], "whoever goes on comes to the same end"
+
+
 class KilledError(Exception):
     """The process is gone."""
 
