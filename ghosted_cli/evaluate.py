@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ghosted_cli.compare import Compared, finite
 from ghosted_cli.compress import Cache, Device, Json
-from ghosted_cli.exits import exit_codes
+from ghosted_cli.exits import REFUSED, exit_codes
 from ghosted_cli.measuring import (
     Corpus,
     Latency,
@@ -80,6 +80,9 @@ def evaluate(
             typer.echo(json.dumps(finite(found.document()), allow_nan=False))
         else:
             _print(found)
+        if not found.tasks_complete:
+            # What was found is told; that something is missing is for scripts to see.
+            raise typer.Exit(REFUSED)
 
 
 def _print(found: "Evaluated") -> None:
@@ -103,6 +106,8 @@ def _about(value: float, detail: Any) -> tuple[str, str]:
     on = ""
     if "windows" in detail:
         on = f"{detail['windows']} windows of {detail['length']} tokens of {detail['dataset']}"
+        if detail.get("part") == "evaluation":
+            on += ", evaluation documents"
     elif "range" in detail:
         slowest, fastest = sorted(detail["range"])
         on = f"{detail['rounds']} rounds, {slowest:.4g} to {fastest:.4g}, {detail['threads']} threads"

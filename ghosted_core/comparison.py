@@ -15,6 +15,7 @@ from ghosted_core.checkpoint.manifest import MANIFEST_NAME, Manifest, read_manif
 from ghosted_core.checkpoint.patched import load_patched
 from ghosted_core.checkpoint.source import ModelSource
 from ghosted_core.data import Documents, Part, Windows, batches, read_documents, token_windows
+from ghosted_core.device import set_aside
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.latency import circumstances, weight_bytes
 from ghosted_core.evaluate.memory import Peak, PeakRequest, peak_of
@@ -124,7 +125,8 @@ def compare(
     turns = 2 * (question.rounds + 1)
     with stage(Stage.EVALUATE, place.recorder, meter, unit="speed runs", total=turns) as scope:
         measured = _speeds(sides, windows, question, scope.advance)
-    peaks = [_peak(side, question, place) for side in sides]
+    with set_aside([side.model for side in sides]):
+        peaks = [_peak(side, question, place) for side in sides]
     a, b = (_side(*parts) for parts in zip(sides, found, measured, peaks, strict=True))
     difference, error = paired_difference(found[0].losses, found[1].losses)
     return Comparison(a, b, difference, error, windows.description)
@@ -256,9 +258,12 @@ def _peak(opened: Opened, question: Question, place: Workplace) -> Peak | None:
         device=place.device,
         variants=("dense",),
     )
-    return peak_of(
+    peak = peak_of(
         PeakRequest(subject=subject, prompt_tokens=question.prompt_tokens, new_tokens=question.new_tokens)
     )
+    if peak is None:
+        place.log(f"The memory of {opened.name} was not measured.")
+    return peak
 
 
 def _side(opened: Opened, found: Perplexity, speed: Speed, peak: Peak | None) -> Side:

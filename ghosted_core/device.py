@@ -1,9 +1,10 @@
 """Which device a job runs on."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 from ghosted_core.errors import InvalidSpecError, OutOfMemoryError
 
@@ -56,3 +57,24 @@ def memory_faults_named(device: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise OutOfMemoryError(f"The job needs more memory than '{device}' has.") from error
+
+
+@contextmanager
+def set_aside(models: Collection[nn.Module]) -> Iterator[None]:
+    """Inside, `models`, all on one device, are in host memory: another process has the device for its own."""
+    device = next(next(iter(models)).parameters()).device
+    if device.type != "cuda":
+        yield
+        return
+    _move(models, torch.device("cpu"))
+    torch.cuda.empty_cache()
+    try:
+        yield
+    finally:
+        _move(models, device)
+
+
+def _move(models: Collection[nn.Module], device: torch.device) -> None:
+    for model in models:
+        # Past transformers, which for some models refuses.
+        nn.Module.to(model, device)

@@ -8,16 +8,17 @@ import torch
 
 from ghosted_core.comparison import USUAL_LENGTH, Opened, open_model
 from ghosted_core.corpora import Cut, Shelf
-from ghosted_core.data import Windows, token_windows
+from ghosted_core.data import Documents, Part, Windows, token_windows
+from ghosted_core.device import set_aside
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.generation import Continuation
 from ghosted_core.evaluate.latency import measure_latency, measure_memory
-from ghosted_core.evaluate.suite import Models, measure, task_metrics
+from ghosted_core.evaluate.suite import Models, measure, measure_tasks
 from ghosted_core.evaluate.task_protocol import Subject
 from ghosted_core.evaluate.tasks import TaskPlace, check_tasks
 from ghosted_core.meter import ProcessMeter
-from ghosted_core.recorder import MetricMeasured, Stage, stage
-from ghosted_core.spec import Evaluation, ModelReference, TextReference
+from ghosted_core.recorder import Logged, MetricMeasured, Stage, stage
+from ghosted_core.spec import DEFAULT_TEXT, CatalogText, Evaluation, ModelReference, TextReference
 from ghosted_core.texts import hub, read_corpora
 from ghosted_core.workplace import Workplace
 
@@ -27,13 +28,17 @@ ALONE = "dense"
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What was found of a model; metrics are named without a variant."""
+    """What was found of a model; metrics are named without a variant.
+
+    `tasks_complete` is False where the harness crashed, so that its tasks have no figures.
+    """
 
     name: str
     architecture: str
     dtype: str
     metrics: tuple[MetricMeasured, ...]
     continuations: tuple[Continuation, ...]
+    tasks_complete: bool = True
 
     def document(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -43,6 +48,7 @@ class Evaluated:
             "dtype": self.dtype,
             "metrics": {metric.name: {"value": metric.value, **metric.detail} for metric in self.metrics},
             "continuations": {one.prompt: one.text for one in self.continuations},
+            "tasks_complete": self.tasks_complete,
         }
 
 
@@ -56,7 +62,8 @@ def evaluate_model(
 ) -> Evaluated:
     """Measure a model, or a checkpoint of ours, as `evaluation` says; its gate is not looked at.
 
-    The text of `evaluation.dataset` that a checkpoint was calibrated on is not used.
+    Of `evaluation.dataset` no document is used that a checkpoint was calibrated or trained on. A harness
+    that crashes costs its own figures alone.
 
     Raises:
         InvalidSpecError: a window is longer than the model reads.
@@ -72,20 +79,24 @@ def evaluate_model(
         scope.advance(1)
     recorder = place.recorder
     measured = measure(evaluation, models, recorder, meter)
-    metrics, subject = measured.metrics, _subject(opened, dtype, place)
+    metrics, subject, complete = measured.metrics, _subject(opened, dtype, place), True
     latency = evaluation.latency
     if latency is not None:
         text = models.texts[0][1].tokens if models.texts else None
         metrics += measure_latency(latency, models.variants, text, recorder, meter)
-        metrics += measure_memory(latency, models.variants, subject, recorder, meter)
-    if evaluation.tasks:
-        metrics += task_metrics(evaluation.tasks, subject, tasks, recorder, meter)
+    with set_aside([opened.model]):
+        if latency is not None:
+            metrics += measure_memory(latency, models.variants, subject, recorder, meter)
+        if evaluation.tasks:
+            found, complete = measure_tasks(evaluation.tasks, subject, tasks, recorder, meter)
+            metrics += found
     return Evaluated(
         name=opened.name,
         architecture=type(opened.model).__name__,
         dtype=str(opened.model.dtype).removeprefix("torch."),
         metrics=tuple(_alone(metric) for metric in metrics),
         continuations=measured.continuations[ALONE],
+        tasks_complete=complete,
     )
 
 
@@ -114,19 +125,41 @@ def _models(opened: Opened, evaluation: Evaluation, place: Workplace) -> Models:
     usual = Cut(length, evaluation.usual_windows, text.vocab_size)
     own = None
     if evaluation.dataset is not None and evaluation.windows:
-        own = _own(opened, evaluation.dataset, evaluation.windows, usual, shelf)
+        documents = shelf.documents(evaluation.dataset)
+        part = _part(evaluation.dataset, documents, opened, place)
+        own = token_windows(
+            documents,
+            opened.tokenizer,
+            length=usual.length,
+            count=evaluation.windows,
+            seed=0,
+            part=part,
+            vocab_size=usual.vocab_size,
+        )
     corpora: Mapping[str, Windows] = read_corpora(evaluation.corpora, opened.tokenizer, usual, shelf)
+    for name, windows in corpora.items():
+        if windows.description["fingerprint"] in opened.learned_from:
+            _warn(place, f"{opened.name} learned from the text of '{name}', which therefore flatters it.")
     return Models({ALONE: opened.model}, opened.tokenizer, own, corpora)
 
 
-def _own(opened: Opened, reference: TextReference, count: int, cut: Cut, shelf: Shelf) -> Windows:
-    documents = shelf.documents(reference)
-    return token_windows(
-        documents,
-        opened.tokenizer,
-        length=cut.length,
-        count=count,
-        seed=0,
-        part="evaluation" if documents.fingerprint in opened.learned_from else "all",
-        vocab_size=cut.vocab_size,
+def _part(reference: TextReference, documents: Documents, opened: Opened, place: Workplace) -> Part:
+    """Which documents are measured on.
+
+    What jobs calibrate on unless they are told otherwise is divided for every model, so that a model and
+    what was made of it are measured on the same tokens.
+    """
+    if reference == CatalogText(alias=DEFAULT_TEXT):
+        return "evaluation"
+    if documents.fingerprint not in opened.learned_from:
+        return "all"
+    _warn(
+        place,
+        f"{opened.name} learned from {documents.name}: it is measured on the evaluation documents alone. "
+        "'ghosted compare' measures another model on the same ones.",
     )
+    return "evaluation"
+
+
+def _warn(place: Workplace, message: str) -> None:
+    place.recorder.record(Logged(message, "warning"))

@@ -8,10 +8,19 @@ from ghosted_core.errors import QualityGateError
 from ghosted_core.spec import Bound
 
 DENSE = "dense"
-# What the result has to be compared with its limit.
+
+
+def _ratio(result: float, dense: float) -> float:
+    """Of what the dense model has none of, as much as it has is no change; any more has no ratio."""
+    if dense:
+        return result / dense
+    return 1.0 if result == 0 else math.copysign(math.inf, result)
+
+
+# What of the result is compared with its limit.
 RELATIVE: Mapping[str, Callable[[float, float], float]] = {
-    "max_ratio": lambda result, dense: _ratio(result, dense),
-    "min_ratio": lambda result, dense: _ratio(result, dense),
+    "max_ratio": _ratio,
+    "min_ratio": _ratio,
     "max_rise": lambda result, dense: result - dense,
     "max_drop": lambda result, dense: dense - result,
 }
@@ -79,13 +88,6 @@ def judge(
     for bound in gate:
         checks += _checks(bound, {**derived, **measured}, artifact)
     return Verdict(tuple(checks))
-
-
-def _ratio(result: float, dense: float) -> float:
-    """Of what the dense model has none of, as much as it has is no change; any more has no ratio."""
-    if dense:
-        return result / dense
-    return 1.0 if result == 0 else math.copysign(math.inf, result)
 
 
 def _finite(name: str) -> Check:

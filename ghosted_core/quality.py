@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ghosted_core.checkpoint.source import ModelSource
+from ghosted_core.device import set_aside
 from ghosted_core.evaluate.latency import measure_latency, measure_memory
 from ghosted_core.evaluate.suite import Measured, Models, measure, measure_tasks
 from ghosted_core.evaluate.task_protocol import Subject
@@ -82,7 +82,7 @@ def evaluate(
         measured = _with(measured, measure_latency(latency, candidates.distinct, text, recorder, meter))
     if latency is None and not tasks:
         return measured
-    with _subject(spec, candidates, place.scratch) as subject, _set_aside(candidates.distinct):
+    with _subject(spec, candidates, place.scratch) as subject, set_aside(candidates.distinct.values()):
         if latency is not None:
             found = measure_memory(latency, candidates.distinct, subject, recorder, meter)
             measured = _with(measured, found)
@@ -125,24 +125,3 @@ def _subject(spec: JobSpec, candidates: Candidates, scratch: Path) -> Iterator[S
             repair=paths.get("repair"),
             trained=paths.get("trained"),
         )
-
-
-@contextmanager
-def _set_aside(models: Mapping[str, PreTrainedModel]) -> Iterator[None]:
-    """Inside, the models are in host memory: the harness's process has its own on the device."""
-    device = next(iter(models.values())).device
-    if device.type != "cuda":
-        yield
-        return
-    _move(models, torch.device("cpu"))
-    torch.cuda.empty_cache()
-    try:
-        yield
-    finally:
-        _move(models, device)
-
-
-def _move(models: Mapping[str, PreTrainedModel], device: torch.device) -> None:
-    for model in models.values():
-        # Past transformers, which for some models refuses.
-        torch.nn.Module.to(model, device)

@@ -57,7 +57,7 @@ def manifest(
         ),
         operators=tuple(getattr(model.config, "ghosted_operators", ())),
         layer_kinds=tuple(kinds[index] for index in plan.kept),
-        fits=tuple(_fit(outcome) for outcome in outcomes),
+        fits=tuple(_fit(outcome, trained) for outcome in outcomes),
         calibration=texts.calibration.description,
         evaluation=texts.evaluation.description if texts.evaluation is not None else None,
         corpora={name: windows.description for name, windows in texts.corpora.items()},
@@ -89,11 +89,13 @@ def _source(loaded: "Loaded", public: JobSpec) -> SourceRecord:
     )
 
 
-def _fit(outcome: Outcome) -> dict[str, Any]:
-    """The report of a repair, and the singular values of its operator M where it has one."""
+def _fit(outcome: Outcome, trained: Finetuned | None) -> dict[str, Any]:
+    """The report of a repair, and the singular values of its operator M, as fitted and as trained."""
     found = asdict(outcome.report)
     if isinstance(outcome, RecoveryOperator):
         found["spectrum"] = spectrum(outcome.correction)
+        if trained is not None:
+            found["spectrum_finetuned"] = spectrum(trained.repair.corrections[outcome.boundary])
     return found
 
 

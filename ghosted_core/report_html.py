@@ -20,11 +20,11 @@ LEFT_OUT = {"files", "probe", "format"}
 
 @dataclass(frozen=True)
 class Fit:
-    """The repair of one boundary, and the singular values of its operator, if it has one."""
+    """The repair of one boundary, and the singular values of its operators, if it has any."""
 
     name: str
     facts: Sequence[tuple[str, str]]
-    spectrum: Curve | None
+    spectra: Sequence[tuple[str, Curve]]
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,13 @@ def _fit(fit: Mapping[str, Any]) -> Fit:
         for name, value in fit.items()
         if isinstance(value, str | int | float)
     ]
-    found = fit.get("spectrum")
-    spectrum = curve(found["rank"], found["singular_value"]) if found else None
-    return Fit(f"[{boundary['start']}, {boundary['stop']})", told, spectrum)
+    spectra = []
+    for key, when in (("spectrum", "as fitted"), ("spectrum_finetuned", "after training")):
+        found = fit.get(key)
+        drawn = curve(found["rank"], found["singular_value"]) if found else None
+        if drawn is not None:
+            spectra.append((when, drawn))
+    return Fit(f"[{boundary['start']}, {boundary['stop']})", told, spectra)
 
 
 def _training(found: Mapping[str, Any]) -> Trained:

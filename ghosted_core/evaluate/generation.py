@@ -27,10 +27,11 @@ class Prompt:
 class Continuation:
     """What a model goes on with: new tokens, and their text without special tokens.
 
-    `templated` says whether the prompt went through the model's chat template.
+    `read` are the tokens of the prompt, `templated` says whether it went through the model's chat template.
     """
 
     prompt: str
+    read: tuple[int, ...]
     text: str
     tokens: tuple[int, ...]
     templated: bool
@@ -102,7 +103,7 @@ def continue_prompt(
         )
     tokens = output[0, read.shape[1] :].tolist()
     text = str(tokenizer.decode(tokens, skip_special_tokens=True))
-    return Continuation(prompt.text, text, tuple(tokens), prompt.templated)
+    return Continuation(prompt.text, prompt.tokens, text, tuple(tokens), prompt.templated)
 
 
 def _prompt(tokenizer: PreTrainedTokenizerBase, text: str, rendered: str | None) -> Prompt:

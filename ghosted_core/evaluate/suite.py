@@ -1,5 +1,7 @@
 """All that a spec's evaluation asks for, measured on the models of a job."""
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,20 +113,6 @@ def measure_tasks(
     return tuple(notes.metrics), True
 
 
-def task_metrics(
-    tasks: Sequence[HarnessTask], subject: Subject, place: TaskPlace, recorder: Recorder, meter: Meter
-) -> tuple[MetricMeasured, ...]:
-    """The figures of benchmark tasks.
-
-    Raises:
-        HarnessError: the harness crashed.
-        GhostedError: see `run_tasks`.
-    """
-    notes = _Notes(recorder)
-    _note_tasks(tasks, subject, place, notes, meter)
-    return tuple(notes.metrics)
-
-
 def _note_tasks(
     tasks: Sequence[HarnessTask], subject: Subject, place: TaskPlace, notes: _Notes, meter: Meter
 ) -> None:
@@ -227,11 +215,17 @@ def _continuations(
     return found
 
 
+def _digest(found: Sequence[Continuation]) -> str:
+    """SHA-256 of what was read: some templates put today's date into it."""
+    return hashlib.sha256(json.dumps([one.read for one in found]).encode()).hexdigest()
+
+
 def _note_repetition(name: str, found: Sequence[Continuation], evaluation: Evaluation, notes: _Notes) -> None:
     detail = {
         "prompts": len(found),
         "new_tokens": evaluation.new_tokens,
         "chat_template": any(one.templated for one in found),
+        "read": _digest(found),
     }
     for metric, value in repetition(one.tokens for one in found).items():
         notes.metric(f"{metric}_{name}", value, detail)

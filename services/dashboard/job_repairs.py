@@ -67,7 +67,7 @@ def spectrum_chart(report: Report) -> Chart | None:
         return None
     return Chart(
         id="spectrum",
-        title="Singular values of each operator M",
+        title="Singular values of each operator M, as fitted",
         x=Axis("rank", logarithmic=True),
         y=Axis("singular value", logarithmic=True),
         series=series,

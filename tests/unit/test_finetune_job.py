@@ -76,6 +76,10 @@ def test_every_step_of_the_way_is_measured(run: Run) -> None:
     assert manifest.finetune is not None
     assert manifest.finetune["tokens"] == 8 * 64
     assert {"damage_ratio", "damage_ratio_finetuned", "kl_finetuned"} <= manifest.metrics.keys()
+    (fit,) = manifest.fits
+    assert fit["spectrum"]["rank"] == fit["spectrum_finetuned"]["rank"]
+    assert fit["spectrum"]["singular_value"] != fit["spectrum_finetuned"]["singular_value"]
+    assert "M after training" in (result.path / "report.html").read_text()
     verify_checkpoint(result.path)
 
 

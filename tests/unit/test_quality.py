@@ -115,9 +115,11 @@ def test_generation_is_measured_on_every_model(tiny_folder: Path, text_file: Pat
     """Texts and how much they repeat, through the model's own template unless that is not wanted."""
     manifest = run(tiny_folder, text_file, tmp_path)[0].manifest
     assert set(manifest.generations) == {"dense", "pruned", "repaired"}
-    assert manifest.details["distinct_1_repaired"]["chat_template"] is True
+    read = manifest.details["distinct_1_repaired"]
+    assert read["chat_template"] is True
     plain = run(tiny_folder, text_file, tmp_path / "two", template="none")[0].manifest
     assert plain.details["distinct_1_repaired"]["chat_template"] is False
+    assert plain.details["distinct_1_repaired"]["read"] != read["read"], "what was read is known by its hash"
 
 
 @pytest.mark.parametrize("pruned", [3.0, 2.99])

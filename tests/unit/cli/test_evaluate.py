@@ -5,10 +5,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from ghosted_cli import working
 from ghosted_cli.exits import REFUSED
 from ghosted_cli.main import app
 from ghosted_cli.measuring import corpus_choices, gate_choices, task_choices
+from ghosted_core import evaluation
+from ghosted_core.catalog import Catalog, TextEntry
 from ghosted_core.errors import InvalidSpecError
+from ghosted_core.evaluate import tasks
+from ghosted_core.spec import DEFAULT_TEXT, LocalText
 
 SHORT = ("--windows", "2", "--sequence-length", "64", "--new-tokens", "3", "--device", "cpu")
 JOB = ("--layers", "2", "--sequences", "4", "--sequence-length", "64", "--held-out", "1", "--windows", "2")
@@ -31,6 +36,47 @@ def test_a_checkpoint_has_the_figures_of_its_manifest(
     perplexity = found["metrics"]["perplexity"]
     assert perplexity["part"] == "evaluation"
     assert perplexity["value"] == pytest.approx(manifest["metrics"]["perplexity_repaired"], rel=1e-4)
+
+
+def test_the_usual_text_is_the_same_for_every_model(
+    tiny_folder: Path, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What jobs calibrate on by default is divided, so that a model compares with what was made of it."""
+    rows = tmp_path / "rows.jsonl"
+    documents = text_file.read_text().split("\n\n")
+    rows.write_text("\n".join(json.dumps({"text": document}) for document in documents))
+    catalog = Catalog({}, {DEFAULT_TEXT: TextEntry(LocalText(path=str(rows)), "text")})
+    monkeypatch.setattr(working, "local_catalog", lambda: catalog)
+    result = invoke("evaluate", tiny_folder, *SHORT, "--json")
+    assert json.loads(result.stdout)["metrics"]["perplexity"]["part"] == "evaluation"
+    monkeypatch.setenv("COLUMNS", "200")
+    assert f"{DEFAULT_TEXT}, evaluation documents" in invoke("evaluate", tiny_folder, *SHORT).stdout
+
+
+def test_a_text_that_the_checkpoint_learned_from_is_told_of(
+    tiny_folder: Path, text_file: Path, tmp_path: Path
+) -> None:
+    """As text of its own and as a corpus: both look better than they are, or are measured on less."""
+    compress(tiny_folder, text_file, tmp_path / "out")
+    texts = ("--text", text_file, "--corpus", f"mine={text_file}")
+    told = " ".join(invoke("evaluate", tmp_path / "out", *texts, *SHORT).stderr.split())
+    assert "measured on the evaluation documents alone" in told
+    assert "learned from the text of 'mine'" in told
+    assert "learned" not in invoke("evaluate", tiny_folder, *texts, *SHORT).stderr
+
+
+def test_a_harness_that_crashes_costs_its_own_figures_alone(
+    tiny_folder: Path, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What else was found is told; the exit code says that something is missing."""
+    monkeypatch.setattr(evaluation, "check_tasks", lambda *_: None)
+    monkeypatch.setattr(tasks, "MODULE", "no_such_module")
+    asked = ("--text", text_file, "--tasks", "boolq", "--task-data", tmp_path)
+    result = invoke("evaluate", tiny_folder, *asked, *SHORT, "--json")
+    assert result.exit_code == REFUSED
+    found = json.loads(result.stdout)
+    assert found["tasks_complete"] is False
+    assert "perplexity" in found["metrics"]
 
 
 def test_a_model_by_itself_has_no_variants(tiny_folder: Path, text_file: Path) -> None:

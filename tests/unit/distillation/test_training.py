@@ -193,7 +193,7 @@ def test_what_helped_before_training_diverged_is_kept(tmp_path: Path) -> None:
     """It ends there and says where; a diverging start stays an error."""
     place = school(lively("llama"), [2, 4], tmp_path, settings(evaluate_every=1))
 
-    def look(point: Any, is_best: bool) -> None:
+    def look(point: Any, _is_best: Any) -> None:
         if point.step == 2:
             place.student.masters[0].data.fill_(math.inf)
 
