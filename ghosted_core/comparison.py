@@ -30,6 +30,8 @@ from ghosted_core.texts import hub
 from ghosted_core.workplace import Workplace
 
 USUAL_LENGTH = 2048
+# A model by itself is measured like the dense one of a job.
+ALONE = "dense"
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,16 @@ class Opened:
     bytes_on_disk: int
     learned_from: frozenset[str] = frozenset()
     is_checkpoint: bool = False
+
+    def subject(self, dtype: str, place: Workplace) -> Subject:
+        """How another process loads it, on the same device."""
+        return Subject(
+            source=self.source,
+            is_checkpoint=self.is_checkpoint,
+            dtype=dtype,
+            device=place.device,
+            variants=(ALONE,),
+        )
 
 
 def compare(
@@ -251,15 +263,12 @@ def _speeds(
 def _peak(opened: Opened, question: Question, place: Workplace) -> Peak | None:
     if not question.memory:
         return None
-    subject = Subject(
-        source=opened.source,
-        is_checkpoint=opened.is_checkpoint,
-        dtype=question.dtype,
-        device=place.device,
-        variants=("dense",),
-    )
     peak = peak_of(
-        PeakRequest(subject=subject, prompt_tokens=question.prompt_tokens, new_tokens=question.new_tokens)
+        PeakRequest(
+            subject=opened.subject(question.dtype, place),
+            prompt_tokens=question.prompt_tokens,
+            new_tokens=question.new_tokens,
+        )
     )
     if peak is None:
         place.log(f"The memory of {opened.name} was not measured.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ghosted_core.comparison import USUAL_LENGTH, Opened, open_model
+from ghosted_core.comparison import ALONE, USUAL_LENGTH, Opened, open_model
 from ghosted_core.corpora import Cut, Shelf
 from ghosted_core.data import Documents, Part, Windows, token_windows
 from ghosted_core.device import set_aside
@@ -14,16 +14,12 @@ from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.generation import Continuation
 from ghosted_core.evaluate.latency import measure_latency, measure_memory
 from ghosted_core.evaluate.suite import Models, measure, measure_tasks
-from ghosted_core.evaluate.task_protocol import Subject
 from ghosted_core.evaluate.tasks import TaskPlace, check_tasks
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.recorder import Logged, MetricMeasured, Stage, stage
 from ghosted_core.spec import DEFAULT_TEXT, CatalogText, Evaluation, ModelReference, TextReference
 from ghosted_core.texts import hub, read_corpora
 from ghosted_core.workplace import Workplace
-
-# A model by itself is measured like the dense one of a job.
-ALONE = "dense"
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ def evaluate_model(
         scope.advance(1)
     recorder = place.recorder
     measured = measure(evaluation, models, recorder, meter)
-    metrics, subject, complete = measured.metrics, _subject(opened, dtype, place), True
+    metrics, subject, complete = measured.metrics, opened.subject(dtype, place), True
     latency = evaluation.latency
     if latency is not None:
         text = models.texts[0][1].tokens if models.texts else None
@@ -102,16 +98,6 @@ def evaluate_model(
 
 def _alone(metric: MetricMeasured) -> MetricMeasured:
     return replace(metric, name=metric.name.removesuffix(f"_{ALONE}"))
-
-
-def _subject(opened: Opened, dtype: str, place: Workplace) -> Subject:
-    return Subject(
-        source=opened.source,
-        is_checkpoint=opened.is_checkpoint,
-        dtype=dtype,
-        device=place.device,
-        variants=(ALONE,),
-    )
 
 
 def _models(opened: Opened, evaluation: Evaluation, place: Workplace) -> Models:

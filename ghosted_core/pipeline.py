@@ -12,12 +12,13 @@ from ghosted_core.catalog import Catalog, builtin_catalog
 from ghosted_core.checkpoint.load import load_config, load_model, load_tokenizer
 from ghosted_core.checkpoint.manifest import Manifest
 from ghosted_core.checkpoint.source import ModelSource, resolve
-from ghosted_core.checkpoint.write import require_free, require_space, unique_tensors, write_checkpoint
+from ghosted_core.checkpoint.write import require_free, require_space, write_checkpoint
 from ghosted_core.criteria import criterion_for, plan_of
 from ghosted_core.describe import describe
 from ghosted_core.distillation.finetuning import finetune
 from ghosted_core.distillation.student import check_trainable
 from ghosted_core.errors import InvalidSpecError, NonFiniteError
+from ghosted_core.evaluate.latency import weight_bytes
 from ghosted_core.evaluate.tasks import TaskPlace, check_tasks
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.model.admission import check_configuration, check_dtype
@@ -116,7 +117,7 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
     outcomes = repair(spec.recovery, job, plan, recorder, meter)
     with stage(Stage.PATCH, recorder, meter, unit="steps", total=1) as scope:
         candidates = _candidates(loaded, plan, outcomes)
-        require_space(options.out, _weight_bytes(candidates.variants["repaired"]))
+        require_space(options.out, weight_bytes(candidates.variants["repaired"]))
         scope.advance(1)
     trained = None
     if spec.finetune is not None:
@@ -230,7 +231,3 @@ def _with_trained(candidates: Candidates, trained: Repair) -> Candidates:
     dense = candidates.variants["dense"]
     model = repaired_model(dense, candidates.plan, trained.corrections, trained.replaced)
     return replace(candidates, variants={**candidates.variants, FINETUNED: model}, trained=trained)
-
-
-def _weight_bytes(model: PreTrainedModel) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in unique_tensors(model).values())
