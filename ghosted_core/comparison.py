@@ -1,6 +1,5 @@
 """Two models side by side: quality on the same windows, size, speed."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from ghosted_core.data import Documents, Part, Windows, batches, read_documents,
 from ghosted_core.device import set_aside
 from ghosted_core.errors import InvalidSpecError
 from ghosted_core.evaluate.latency import circumstances, weight_bytes
+from ghosted_core.evaluate.mean import Mean
 from ghosted_core.evaluate.memory import Peak, PeakRequest, peak_of
 from ghosted_core.evaluate.perplexity import Perplexity, perplexity
 from ghosted_core.evaluate.speed import Speed, speeds
@@ -140,15 +140,13 @@ def compare(
     with set_aside([side.model for side in sides]):
         peaks = [_peak(side, question, place) for side in sides]
     a, b = (_side(*parts) for parts in zip(sides, found, measured, peaks, strict=True))
-    difference, error = paired_difference(found[0].losses, found[1].losses)
-    return Comparison(a, b, difference, error, windows.description)
+    difference = paired_difference(found[0].losses, found[1].losses)
+    return Comparison(a, b, difference.value, difference.standard_error, windows.description)
 
 
-def paired_difference(first: tuple[float, ...], second: tuple[float, ...]) -> tuple[float, float]:
-    """Mean of second - first, window by window, and the mean's standard error (NaN for one window)."""
-    differences = torch.tensor(second, dtype=torch.float64) - torch.tensor(first, dtype=torch.float64)
-    spread = float(differences.std(correction=1)) if len(differences) > 1 else math.nan
-    return float(differences.mean()), spread / math.sqrt(len(differences))
+def paired_difference(first: tuple[float, ...], second: tuple[float, ...]) -> Mean:
+    """Of second - first, window by window."""
+    return Mean.of(b - a for a, b in zip(first, second, strict=True))
 
 
 def is_checkpoint(reference: ModelReference) -> bool:

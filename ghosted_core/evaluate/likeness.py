@@ -1,6 +1,5 @@
 """Perplexity of several models, and how like the dense one they are, from the same logits."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ghosted_core.evaluate.mean import Mean
 from ghosted_core.evaluate.perplexity import (
     CHUNK_POSITIONS,
     Perplexity,
@@ -19,21 +19,6 @@ from ghosted_core.evaluate.perplexity import (
 from ghosted_core.evaluate.side_by_side import SideBySide
 
 DENSE = "dense"
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A mean over windows of equal length, and its standard error over them (NaN for one window)."""
-
-    value: float
-    standard_error: float
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> "Mean":
-        """That of `values`."""
-        tensor = torch.tensor(list(values), dtype=torch.float64)
-        spread = float(tensor.std(correction=1)) if len(tensor) > 1 else math.nan
-        return cls(float(tensor.mean()), spread / math.sqrt(len(tensor)))
 
 
 @dataclass(frozen=True)

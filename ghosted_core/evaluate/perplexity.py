@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from ghosted_core.evaluate.mean import Mean
 from ghosted_core.evaluate.side_by_side import SideBySide
 
 # Positions whose logits are widened to float32 at once: bounds memory to this x vocabulary floats, which
@@ -97,16 +98,14 @@ def _window_nll(logits: Tensor, tokens: Tensor) -> float:
 
 def summary(window_losses: Sequence[float], predicted: int) -> Perplexity:
     """The perplexity of all windows together, out of the mean NLL of each."""
-    losses = torch.tensor(window_losses, dtype=torch.float64)
-    mean = float(losses.mean())
-    spread = float(losses.std(correction=1)) if len(losses) > 1 else math.nan
+    nll = Mean.of(window_losses)
     return Perplexity(
-        value=_exp(mean),
-        nll=mean,
-        standard_error=spread / math.sqrt(len(losses)),
-        windows=len(losses),
+        value=_exp(nll.value),
+        nll=nll.value,
+        standard_error=nll.standard_error,
+        windows=len(window_losses),
         predicted_tokens=predicted,
-        losses=tuple(losses.tolist()),
+        losses=tuple(window_losses),
     )
 
 

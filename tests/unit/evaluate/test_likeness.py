@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from ghosted_core.evaluate.likeness import Mean, likenesses
+from ghosted_core.evaluate.likeness import likenesses
+from ghosted_core.evaluate.mean import Mean
 from ghosted_core.evaluate.perplexity import perplexity
 from ghosted_core.model.surgery import pruned_model
 from ghosted_core.plan import PruningPlan
