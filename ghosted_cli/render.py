@@ -92,16 +92,16 @@ def _fit_line(fit: dict[str, Any]) -> str:
 
 
 def stage_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Seconds and peak memory of each stage."""
+    """Seconds and peak memory of each stage; one that ran in parts, as the evaluation does, has one row."""
     table = Table()
     table.add_column("stage")
     table.add_column("seconds", justify="right")
     table.add_column("peak memory", justify="right")
-    for row in rows:
-        memory = row["peak_memory_bytes"]
-        table.add_row(
-            row["stage"], f"{row['seconds']:.1f}", "" if memory is None else f"{memory / 1e9:.2f} GB"
-        )
+    for stage in dict.fromkeys(row["stage"] for row in rows):
+        parts = [row for row in rows if row["stage"] == stage]
+        memory = max((row["peak_memory_bytes"] or 0 for row in parts), default=0)
+        seconds = sum(row["seconds"] for row in parts)
+        table.add_row(stage, f"{seconds:.1f}", f"{memory / 1e9:.2f} GB" if memory else "")
     return table
 
 
