@@ -26,8 +26,9 @@ class LocalFiles:
 def local_files(folder: Path, task: str, dataset: str, configuration: str | None) -> LocalFiles:
     """The files of a task: NAME_SPLIT.jsonl, NAME_SPLIT.part1.jsonl ..., also .jsonl.gz and .parquet.
 
-    NAME is the task's, or that of the data set or its configuration in the harness, or these joined
-    by _; case does not matter. Rows have the fields of the data set that the harness loads.
+    NAME is the task's, or that of the data set in the harness. Of a data set with configurations it names
+    this one, after _ or alone: a file of the whole would serve the tasks of all of them. Case does not
+    matter. Rows have the fields of the data set that the harness loads.
 
     Raises:
         TaskDataError: there are none, or they are of several kinds.
@@ -45,10 +46,10 @@ def local_files(folder: Path, task: str, dataset: str, configuration: str | None
 
 def _names(task: str, dataset: str, configuration: str | None) -> list[str]:
     short = dataset.rpartition("/")[2]
-    names = [task]
-    if configuration:
-        names += [f"{task}_{configuration}", configuration, f"{short}_{configuration}"]
-    return list(dict.fromkeys(name.lower() for name in [*names, short]))
+    of_data = (
+        [f"{task}_{configuration}", configuration, f"{short}_{configuration}"] if configuration else [short]
+    )
+    return list(dict.fromkeys(name.lower() for name in [task, *of_data]))
 
 
 def _files(folder: Path, name: str) -> list[tuple[re.Match[str], Path]]:

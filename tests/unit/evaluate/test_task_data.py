@@ -21,6 +21,7 @@ def folder_with(folder: Path, *names: str) -> Path:
         ("race_high_test.jsonl.gz", "race", "EleutherAI/race", "high"),
         ("ARC-Easy_test.parquet", "my_arc", "allenai/ai2_arc", "ARC-Easy"),
         ("super_glue_copa_dev.jsonl", "choices", "aps/super_glue", "copa"),
+        ("hellaswag_validation.jsonl", "my_swag", "Rowan/hellaswag", None),
     ],
 )
 def test_a_task_finds_its_file(
@@ -32,6 +33,13 @@ def test_a_task_finds_its_file(
     assert [[path.name for path in paths] for _, paths in found.splits] == [[file]]
     assert found.kind == ("parquet" if file.endswith("parquet") else "json")
     assert list(found.fingerprints) == [file]
+
+
+def test_a_file_of_the_whole_data_set_serves_none_of_its_configurations(tmp_path: Path) -> None:
+    """The easy and the challenging questions would be scored on the same items."""
+    folder_with(tmp_path, "ai2_arc_test.jsonl")
+    with pytest.raises(TaskDataError, match="arc_easy"):
+        local_files(tmp_path, "arc_easy", "allenai/ai2_arc", "ARC-Easy")
 
 
 def test_parts_are_in_order_and_splits_apart(tmp_path: Path) -> None:
