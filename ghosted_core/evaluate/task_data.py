@@ -11,6 +11,8 @@ from ghosted_core.wheels import file_sha256
 # The names that data sets of the harness give to their splits.
 SPLIT = r"(?P<split>train|validation|dev|test)"
 KINDS = {"jsonl": "json", "jsonl.gz": "json", "parquet": "parquet"}
+# The number of a file that is no part.
+WHOLE = -1
 ENDING = re.compile(rf"_{SPLIT}(?:\.part(?P<part>\d+))?\.(?P<kind>jsonl|jsonl\.gz|parquet)")
 
 
@@ -31,7 +33,7 @@ def local_files(folder: Path, task: str, dataset: str, configuration: str | None
     matter. Rows have the fields of the data set that the harness loads.
 
     Raises:
-        TaskDataError: there are none, or they are of several kinds.
+        TaskDataError: there are none, they are of several kinds, or two may hold the same items.
     """
     names = _names(task, dataset, configuration)
     for name in names:
@@ -68,9 +70,22 @@ def _sorted(name: str, found: list[tuple[re.Match[str], Path]]) -> LocalFiles:
         raise TaskDataError(f"The files of '{name}' in the folder of task data are of several kinds.")
     splits: dict[str, list[tuple[int, Path]]] = {}
     for match, path in found:
-        splits.setdefault(match["split"], []).append((int(match["part"] or 0), path))
+        splits.setdefault(match["split"], []).append((int(match["part"] or WHOLE), path))
+    for parts in splits.values():
+        _check_parts(parts)
     return LocalFiles(
         kind=kinds.pop(),
         splits=tuple((split, tuple(path for _, path in sorted(parts))) for split, parts in splits.items()),
         fingerprints={path.name: file_sha256(path) for _, path in found},
     )
+
+
+def _check_parts(parts: list[tuple[int, Path]]) -> None:
+    """Return if no item is read twice: a split is one whole file, or parts with a number each."""
+    numbers = {number for number, _ in parts}
+    if len(numbers) < len(parts) or (WHOLE in numbers and len(parts) > 1):
+        names = ", ".join(path.name for _, path in parts)
+        raise TaskDataError(
+            f"The files {names} in the folder of task data would count items twice.",
+            advice="Keep one file of the whole split, or one of each of its parts, and move the others away.",
+        )

@@ -51,6 +51,22 @@ def test_parts_are_in_order_and_splits_apart(tmp_path: Path) -> None:
     assert [path.name for path in splits["train"]] == ["hellaswag_train.jsonl"]
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("boolq_validation.jsonl", "boolq_validation.jsonl.gz"),
+        ("boolq_validation.jsonl", "boolq_validation.part0.jsonl"),
+        ("boolq_validation.part01.jsonl", "boolq_validation.part1.jsonl"),
+    ],
+)
+def test_files_that_count_items_twice_are_refused(names: tuple[str, str], tmp_path: Path) -> None:
+    """By name, without where they lie; those of another split do not matter."""
+    folder_with(tmp_path, *names, "boolq_train.jsonl")
+    with pytest.raises(TaskDataError, match=f"{names[0]}, {names[1]} in") as refused:
+        local_files(tmp_path, "boolq", "aps/super_glue", "boolq")
+    assert str(tmp_path) not in str(refused.value)
+
+
 def test_missing_and_mixed_files_are_refused(tmp_path: Path) -> None:
     """With a name that would be found."""
     with pytest.raises(TaskDataError) as missing:
