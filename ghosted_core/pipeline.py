@@ -101,8 +101,8 @@ def compress(spec: JobSpec, options: RunOptions, recorder: Recorder) -> JobResul
     """
     require_free(options.out)
     meter = ProcessMeter(torch.device(options.device))
-    if spec.evaluation is not None and spec.evaluation.tasks:
-        check_tasks(spec.evaluation.tasks, _task_place(options))
+    if (wanted := spec.evaluation) is not None and wanted.tasks:
+        check_tasks(wanted.tasks, _task_place(options), wanted.bounded_of_tasks)
     with stage(Stage.LOAD, recorder, meter, unit="steps", total=3) as scope:
         loaded = _load(spec, options, recorder, scope)
     keeping = Keeping(options.stages, circumstances(loaded.source, loaded.model), recorder)

@@ -27,16 +27,22 @@ from ghosted_core.spec import HarnessTask
 SEED = 1234
 # Of metrics that are no mean; the standard error of a mean has a formula.
 BOOTSTRAPS = 1000
+# The harness's filter of answers that are taken as they are.
+PLAIN = "none"
 
 
 @dataclass(frozen=True)
 class LoadedTask:
-    """A task with its data: how many items it has, and which files they are from."""
+    """A task with its data: how many items it has, which files they are from, which metrics it will have.
+
+    `metrics` is None where functions of the task's own name them.
+    """
 
     task: HarnessTask
     loaded: Any
     items: int
     origin: Mapping[str, Any]
+    metrics: tuple[str, ...] | None
 
 
 def load_tasks(tasks: Iterable[HarnessTask], data: Path) -> list[LoadedTask]:
@@ -129,13 +135,21 @@ def _load(manager: TaskManager, task: HarnessTask, data: Path) -> LoadedTask:
         raise UnknownTaskError(f"lm-evaluation-harness {version('lm_eval')} has no task '{task.name}'.")
     wanted, origin = _with_files(entry, task.name, data)
     loaded = _loaded(manager, wanted, task)
-    items = 0
-    for one in loaded["tasks"].values():
-        one.set_config(key="num_fewshot", value=task.shots)
-        _check_shots(one, task)
-        count = len(one.eval_docs)
-        items += count if task.limit is None else min(task.limit, count)
-    return LoadedTask(task, loaded, items, origin)
+    # Groups are refused: it is a single one.
+    (one,) = loaded["tasks"].values()
+    one.set_config(key="num_fewshot", value=task.shots)
+    _check_shots(one, task)
+    count = len(one.eval_docs)
+    items = count if task.limit is None else min(task.limit, count)
+    return LoadedTask(task, loaded, items, origin, _metrics(one))
+
+
+def _metrics(one: Any) -> tuple[str, ...] | None:
+    named = [entry["metric"] for entry in one.config.metric_list or ()]
+    if one.config.process_results is not None or any(callable(metric) for metric in named):
+        return None
+    forms = [each["name"] for each in one.config.filter_list or ({"name": PLAIN},)]
+    return tuple(_in_form(metric, form) for metric in one.aggregation() for form in forms)
 
 
 def _check_shots(one: Any, task: HarnessTask) -> None:
@@ -219,13 +233,17 @@ def _figures(name: str, figures: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
         if not separator or metric.endswith("_stderr") or not isinstance(value, int | float):
             continue
         error = figures.get(f"{metric}_stderr,{form}")
-        full = metric if form == "none" else f"{metric}_{form}"
         yield {
             "task": name,
-            "metric": full,
+            "metric": _in_form(metric, form),
             "value": float(value),
             "standard_error": _finite(error),
         }
+
+
+def _in_form(metric: str, form: str) -> str:
+    """The metric's name of answers that a filter of the harness brought into that form."""
+    return metric if form == PLAIN else f"{metric}_{form}"
 
 
 def _finite(value: Any) -> float | None:

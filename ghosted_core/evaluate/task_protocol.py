@@ -40,7 +40,7 @@ class Subject(Message):
 class TaskRequest(Message):
     """What to do: load all `tasks` from files in the folder `data`, then run them.
 
-    Without a `subject` the tasks are loaded and that is all.
+    Without a `subject` the tasks are loaded, what is known of them is told, and that is all.
     """
 
     tasks: tuple[HarnessTask, ...]
@@ -54,6 +54,14 @@ class Ready(Message):
 
     kind: Literal["ready"] = "ready"
     items: int
+
+
+class Known(Message):
+    """A task is loaded; `metrics` are all that it will have, None where only functions of its own know."""
+
+    kind: Literal["known"] = "known"
+    task: str
+    metrics: tuple[str, ...] | None
 
 
 class Progress(Message):
@@ -84,5 +92,5 @@ class Refused(Message):
     advice: str
 
 
-Said = Annotated[Ready | Progress | Score | Refused, Field(discriminator="kind")]
-SAID: TypeAdapter[Ready | Progress | Score | Refused] = TypeAdapter(Said)
+Said = Ready | Known | Progress | Score
+SAID: TypeAdapter[Said | Refused] = TypeAdapter(Annotated[Said | Refused, Field(discriminator="kind")])

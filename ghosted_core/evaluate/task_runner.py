@@ -8,7 +8,7 @@ from typing import IO
 
 from ghosted_core.errors import GhostedError, HarnessMissingError
 from ghosted_core.evaluate.child import end_with, own_stdin, own_stdout
-from ghosted_core.evaluate.task_protocol import Message, Progress, Ready, Refused, TaskRequest
+from ghosted_core.evaluate.task_protocol import Known, Message, Progress, Ready, Refused, TaskRequest
 
 
 class Pipe:
@@ -46,6 +46,8 @@ def _answer(request: TaskRequest, pipe: Pipe) -> None:
 
     tasks = load_tasks(request.tasks, request.data)
     if request.subject is None:
+        for task in tasks:
+            pipe.say(Known(task=task.task.name, metrics=task.metrics))
         return
     subject = request.subject
     pipe.say(Ready(items=sum(task.items for task in tasks) * len(subject.variants)))

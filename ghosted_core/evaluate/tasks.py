@@ -4,7 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,20 +18,20 @@ from ghosted_core.errors import (
     GhostedError,
     HarnessError,
     HarnessMissingError,
+    InvalidSpecError,
     TaskDataError,
     UnknownTaskError,
 )
 from ghosted_core.evaluate.task_protocol import (
     LINE_LIMIT_BYTES,
     SAID,
-    Progress,
-    Ready,
+    Known,
     Refused,
-    Score,
+    Said,
     Subject,
     TaskRequest,
 )
-from ghosted_core.spec import HarnessTask
+from ghosted_core.spec import HarnessTask, metric_key
 
 MODULE = "ghosted_core.evaluate.task_runner"
 LAST_WORDS_BYTES = 2000
@@ -49,23 +49,42 @@ class TaskPlace:
     scratch: Path
 
 
-def check_tasks(tasks: Sequence[HarnessTask], place: TaskPlace) -> None:
+def check_tasks(tasks: Sequence[HarnessTask], place: TaskPlace, bounded: Iterable[str] = ()) -> None:
     """Return if all `tasks` can be loaded: before hours of work, not after.
 
+    And if they have the metrics `bounded`, as far as the harness knows.
+
     Raises:
+        InvalidSpecError: no task has such a metric.
         UnknownTaskError: the harness has no such task.
         TaskDataError: the items of one cannot be had.
         HarnessMissingError: it is not installed.
         HarnessError: it crashed.
     """
     with _started(_request(tasks, None, place), place) as lines:
-        for _ in lines:
-            pass
+        known = [line for line in lines if isinstance(line, Known)]
+    for metric in bounded:
+        _check_metric(metric, known)
+
+
+def _check_metric(metric: str, known: Iterable[Known]) -> None:
+    there: list[str] = []
+    for task in known:
+        ending = f"_{metric_key(task.task)}"
+        if metric.endswith(ending):
+            if task.metrics is None:
+                return
+            there += [f"{metric_key(name)}{ending}" for name in task.metrics]
+    if metric not in there:
+        raise InvalidSpecError(
+            f"The gate bounds '{metric}', which no task has.",
+            advice=f"Bound {' or '.join(there)}; the ending is the task's name.",
+        )
 
 
 def run_tasks(
     tasks: Sequence[HarnessTask], subject: Subject, place: TaskPlace
-) -> "contextlib.AbstractContextManager[Iterator[Ready | Progress | Score]]":
+) -> "contextlib.AbstractContextManager[Iterator[Said]]":
     """All that the harness says while it runs `tasks`: first how many items there are.
 
     Leaving the context ends its process.
@@ -86,7 +105,7 @@ def _request(tasks: Sequence[HarnessTask], subject: Subject | None, place: TaskP
 
 
 @contextlib.contextmanager
-def _started(request: TaskRequest, place: TaskPlace) -> Iterator[Iterator[Ready | Progress | Score]]:
+def _started(request: TaskRequest, place: TaskPlace) -> Iterator[Iterator[Said]]:
     place.scratch.mkdir(parents=True, exist_ok=True)
     with (
         TemporaryDirectory(dir=place.scratch, prefix=".tasks-", ignore_cleanup_errors=True) as folder,
@@ -161,7 +180,7 @@ def _ask(process: "subprocess.Popen[bytes]", request: TaskRequest) -> None:
             process.stdin.flush()
 
 
-def _said(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> Iterator[Ready | Progress | Score]:
+def _said(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> Iterator[Said]:
     pipe = process.stdout
     while pipe is not None and (line := pipe.readline(LINE_LIMIT_BYTES)):
         said = _read(line)
@@ -172,7 +191,7 @@ def _said(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> Iterator[Ready 
         raise HarnessError(f"The harness ended with code {process.returncode}. {_last_words(log)}".strip())
 
 
-def _read(line: bytes) -> Ready | Progress | Score | Refused:
+def _read(line: bytes) -> Said | Refused:
     try:
         return SAID.validate_json(line)
     except ValidationError as error:

@@ -202,6 +202,11 @@ class Evaluation(Frozen):
         return metric in self._measured
 
     @property
+    def bounded_of_tasks(self) -> tuple[str, ...]:
+        """Metrics in the gate that only tasks can have."""
+        return tuple(bound.metric for bound in self.gate if bound.metric not in self._measured)
+
+    @property
     def _measured(self) -> frozenset[str]:
         named = {f"{metric}_{corpus.name}" for metric in TEXT_METRICS for corpus in self.corpora}
         own = TEXT_METRICS | {DAMAGE_RATIO} if self.windows else frozenset()

@@ -50,11 +50,12 @@ def test_what_cannot_be_measured_is_refused(fields: dict[str, Any], said: str) -
 
 
 def test_a_gate_may_bound_whatever_is_measured() -> None:
-    """Text, corpora, likeness, repetition, and any metric that a task may have."""
+    """Text, corpora, likeness, repetition, and any metric that a task may have: only the harness knows."""
     metrics = ["perplexity", "nll_c4", "damage_ratio", "kl", "distinct_2", "acc_norm_arc_easy"]
     gate = [{"metric": metric, "max": 1.0} for metric in metrics]
     evaluation = Evaluation.model_validate({"corpora": ["c4"], "tasks": ["arc_easy"], "gate": gate})
     assert [bound.metric for bound in evaluation.gate] == metrics
+    assert evaluation.bounded_of_tasks == ("acc_norm_arc_easy",)
 
 
 def test_what_is_not_repaired_cannot_heal() -> None:

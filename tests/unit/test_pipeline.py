@@ -1,6 +1,7 @@
 import json
 import math
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from ghosted_core.catalog import builtin_catalog
 from ghosted_core.checkpoint.load import load_model, load_tokenizer
 from ghosted_core.checkpoint.source import resolve
 from ghosted_core.errors import InvalidSpecError, OutputExistsError, TooFewTokensError
+from ghosted_core.evaluate import tasks
+from ghosted_core.evaluate.task_protocol import Known
 from ghosted_core.pipeline import JobResult, RunOptions, compress
 from ghosted_core.recorder import (
     LayersChosen,
@@ -204,3 +207,16 @@ def test_a_taken_folder_is_refused_before_the_model_is_looked_for(text_file: Pat
             RunOptions(out=tmp_path / "out", cache=tmp_path),
             NullRecorder(),
         )
+
+
+def test_a_bound_on_what_no_task_has_is_refused_before_the_model_is_looked_for(
+    text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the harness has said which metrics there are."""
+    monkeypatch.setattr(tasks, "_started", lambda *_: nullcontext([Known(task="boolq", metrics=("acc",))]))
+    evaluation = {"tasks": ["boolq"], "gate": [{"metric": "acc_norm_boolq", "max": 1}]}
+    spec = tiny_spec(tmp_path / "nowhere", text_file, evaluation=evaluation)
+    options = RunOptions(out=tmp_path / "out", cache=tmp_path / "cache", task_data=tmp_path)
+    with pytest.raises(InvalidSpecError, match="'acc_norm_boolq', which no task has") as refused:
+        compress(spec, options, NullRecorder())
+    assert "acc_boolq" in refused.value.hint

@@ -14,9 +14,9 @@ from transformers import PreTrainedModel
 from ghosted_core.catalog import builtin_catalog
 from ghosted_core.checkpoint.load import load_model
 from ghosted_core.checkpoint.source import ModelSource, resolve
-from ghosted_core.errors import HarnessError, TaskDataError, UnknownTaskError
+from ghosted_core.errors import HarnessError, InvalidSpecError, TaskDataError, UnknownTaskError
 from ghosted_core.evaluate import tasks as module
-from ghosted_core.evaluate.suite import measure_tasks
+from ghosted_core.evaluate.suite import measure_tasks, task_metric
 from ghosted_core.evaluate.task_protocol import Score, Subject, TaskRequest
 from ghosted_core.evaluate.task_subjects import save_repair
 from ghosted_core.evaluate.tasks import TaskPlace, check_tasks, run_tasks, task_environment
@@ -43,6 +43,7 @@ DOCUMENTED = (
     "copa",
     "race",
 )
+EACH = [HarnessTask(name=name) for name in (*DOCUMENTED, "lambada_openai")]
 CUT = Boundary(2, 4)
 REMOVED = PruningPlan.from_removed([2, 3], layer_count=6)
 
@@ -152,15 +153,19 @@ def test_progress_counts_items_of_all_models(ran: tuple[MemoryRecorder, dict[str
 
 
 @pytest.fixture(scope="module")
-def scores(source: ModelSource, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Score]:
-    """What the harness finds of a few items of each task, by task and metric."""
+def each(tmp_path_factory: pytest.TempPathFactory) -> TaskPlace:
     folder = tmp_path_factory.mktemp("each")
     for name, items in OF_EACH_TASK.items():
         write_items(folder / "data", name, items)
+    return TaskPlace(folder / "data", folder / "scratch")
+
+
+@pytest.fixture(scope="module")
+def scores(source: ModelSource, each: TaskPlace) -> dict[tuple[str, str], Score]:
+    """What the harness finds of a few items of each task, by task and metric."""
     subject = Subject(source=source, is_checkpoint=False, dtype="auto", device="cpu", variants=("dense",))
-    wanted = [HarnessTask(name=name) for name in (*DOCUMENTED, "lambada_openai")]
-    with run_tasks(wanted, subject, TaskPlace(folder / "data", folder / "scratch")) as said:
-        return {(each.task, each.metric): each for each in said if isinstance(each, Score)}
+    with run_tasks(EACH, subject, each) as said:
+        return {(one.task, one.metric): one for one in said if isinstance(one, Score)}
 
 
 @needs_harness
@@ -178,6 +183,29 @@ def test_figures_that_are_no_means_have_an_error_too(scores: dict[tuple[str, str
     error = scores["lambada_openai", "perplexity"].standard_error
     assert error is not None
     assert error > 0
+
+
+@needs_harness
+def test_whatever_is_found_may_be_bounded(scores: dict[tuple[str, str], Score], each: TaskPlace) -> None:
+    """What a task will have is known before it runs, by the names that it has afterwards."""
+    check_tasks(EACH, each, [task_metric(score).removesuffix("_dense") for score in scores.values()])
+
+
+@needs_harness
+def test_a_bound_on_what_no_task_has_is_refused(place: TaskPlace) -> None:
+    """Before the work, with the metrics that there are; the gate would be missed at its end."""
+    tasks = [HarnessTask(name="boolq"), HarnessTask(name="arc_easy")]
+    with pytest.raises(InvalidSpecError, match="acc_norm_boolq") as refused:
+        check_tasks(tasks, place, ["acc_norm_arc_easy", "acc_norm_boolq"])
+    assert "Bound acc_boolq;" in refused.value.hint
+
+
+@needs_harness
+def test_a_bound_that_nobody_can_tell_of_is_let_pass(tmp_path: Path) -> None:
+    """A function of the task names its metrics when it scores."""
+    row = {name: {"choices": ["a fox", "a hen"], "labels": [1, 0]} for name in ("mc1_targets", "mc2_targets")}
+    data = write_items(tmp_path, "truthfulqa_mc2_validation", [{"question": "Who?", **row}])
+    check_tasks([HarnessTask(name="truthfulqa_mc2")], TaskPlace(data, tmp_path), ["luck_truthfulqa_mc2"])
 
 
 def test_the_process_ends_with_whoever_started_it(tmp_path: Path) -> None:
