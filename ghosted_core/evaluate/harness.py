@@ -73,9 +73,9 @@ def run_task(
         bootstrap_iters=BOOTSTRAPS,
     )
     return [
-        Score(variant=variant, **figure, detail=_detail(loaded, name, found))
+        Score(variant=variant, **figure, detail=_detail(loaded, name, found) | stated)
         for name, figures in found["results"].items()
-        for figure in _figures(name, figures)
+        for figure, stated in _figures(name, figures, found["higher_is_better"].get(name, {}))
     ]
 
 
@@ -226,19 +226,26 @@ def _check_kind(name: str, settings: Mapping[str, Any]) -> None:
     )
 
 
-def _figures(name: str, figures: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    """The harness calls figures METRIC,FILTER and METRIC_stderr,FILTER."""
+def _figures(
+    name: str, figures: Mapping[str, Any], directions: Mapping[str, Any]
+) -> Iterable[tuple[dict[str, Any], dict[str, bool]]]:
+    """Each with whether higher is better, if the harness says so.
+
+    It calls figures METRIC,FILTER and METRIC_stderr,FILTER.
+    """
     for key, value in figures.items():
         metric, separator, form = key.partition(",")
         if not separator or metric.endswith("_stderr") or not isinstance(value, int | float):
             continue
         error = figures.get(f"{metric}_stderr,{form}")
-        yield {
+        figure = {
             "task": name,
             "metric": _in_form(metric, form),
             "value": float(value),
             "standard_error": _finite(error),
         }
+        direction = directions.get(metric)
+        yield figure, {"higher_is_better": direction} if isinstance(direction, bool) else {}
 
 
 def _in_form(metric: str, form: str) -> str:

@@ -186,6 +186,13 @@ def test_figures_that_are_no_means_have_an_error_too(scores: dict[tuple[str, str
 
 
 @needs_harness
+def test_each_figure_says_which_way_is_better(scores: dict[tuple[str, str], Score]) -> None:
+    """As the harness does: a task may be scored by a perplexity, too."""
+    for metric, expected in (("acc", True), ("perplexity", False)):
+        assert scores["lambada_openai", metric].detail["higher_is_better"] is expected
+
+
+@needs_harness
 def test_whatever_is_found_may_be_bounded(scores: dict[tuple[str, str], Score], each: TaskPlace) -> None:
     """What a task will have is known before it runs, by the names that it has afterwards."""
     check_tasks(EACH, each, [task_metric(score).removesuffix("_dense") for score in scores.values()])
