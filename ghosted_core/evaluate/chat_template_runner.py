@@ -15,6 +15,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from ghosted_core.evaluate.child import REQUEST, end_with, own_stdin, own_stdout
 from ghosted_core.evaluate.task_protocol import Message
+from ghosted_core.network import forbid_network
 
 # A prompt that its template blows up to more than this is given to the model as it is.
 LONGEST_PROMPT_CHARACTERS = 100_000
@@ -94,6 +95,7 @@ def _limit(kind: int, most: int) -> None:
 
 def main() -> None:
     """Render what the working folder's request asks for, as long as stdin is open."""
+    forbid_network()
     out = own_stdout()
     end_with(own_stdin())
     request = RenderRequest.model_validate_json(Path(REQUEST).read_bytes())

@@ -215,6 +215,9 @@ def _with_files(entry: Any, name: str, data: Path) -> tuple[dict[str, Any], dict
 def _check_kind(name: str, settings: Mapping[str, Any]) -> None:
     if "dataset_path" not in settings or "class" in settings:
         refused = "is a group or a program of the harness"
+    elif settings.get("custom_dataset"):
+        # Its functions would be called instead of reading the files whose hashes we record.
+        refused = "makes its items by a program"
     elif settings.get("unsafe_code", False) is not False:
         refused = "runs programs that the model writes"
     elif settings.get("doc_to_image") or settings.get("doc_to_audio"):

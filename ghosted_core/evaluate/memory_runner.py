@@ -11,6 +11,7 @@ from ghosted_core.evaluate.memory import Peak, PeakRequest
 from ghosted_core.evaluate.speed import take_turn
 from ghosted_core.evaluate.task_subjects import load_subject
 from ghosted_core.meter import ProcessMeter, resident_bytes
+from ghosted_core.network import forbid_network
 
 ON_GPU = "highest memory allocated by torch on the GPU, in a process of its own"
 ON_CPU = "highest resident set of a process of its own, after loading"
@@ -49,6 +50,7 @@ def main() -> None:
 
     Whatever prints meanwhile prints to stderr.
     """
+    forbid_network()
     answer = own_stdout()
     end_with(own_stdin())
     request = PeakRequest.model_validate_json(Path(REQUEST).read_bytes())

@@ -9,6 +9,7 @@ from typing import IO
 from ghosted_core.errors import GhostedError, HarnessMissingError
 from ghosted_core.evaluate.child import end_with, own_stdin, own_stdout
 from ghosted_core.evaluate.task_protocol import Known, Message, Progress, Ready, Refused, TaskRequest
+from ghosted_core.network import forbid_network
 
 
 class Pipe:
@@ -25,6 +26,8 @@ class Pipe:
 
 def main() -> int:
     """Do what the first line of stdin asks; 0 if it was done, or could not be and was said to be so."""
+    # Tasks may bring modules that fetch when they are imported.
+    forbid_network()
     asked, pipe = own_stdin(), Pipe(own_stdout())
     request = TaskRequest.model_validate_json(asked.readline())
     end_with(asked)

@@ -244,7 +244,12 @@ def test_tasks_that_cannot_run_are_found_before_the_work(
 
 @needs_harness
 @pytest.mark.parametrize(
-    ("name", "why"), [("humaneval", "runs programs"), ("mmmu_val_accounting", "shows images")]
+    ("name", "why"),
+    [
+        ("humaneval", "runs programs"),
+        ("mmmu_val_accounting", "shows images"),
+        ("niah_single_1", "makes its items"),
+    ],
 )
 def test_what_no_model_of_text_alone_may_do_is_refused(name: str, why: str, place: TaskPlace) -> None:
     """Items would not help, and the harness would refuse it only once the models are there."""

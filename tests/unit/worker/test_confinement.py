@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from worker.confinement import MACHINES
+from ghosted_core.network import MACHINES
 
 needs_filters = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() not in MACHINES, reason="seccomp filters are Linux's"
 )
 BEGIN = """
 import socket, subprocess, sys, threading
-from worker.confinement import forbid_network, may_reach_others
+from ghosted_core.network import forbid_network, may_reach_others
 """
 
 
