@@ -56,10 +56,14 @@ def invalid_spec(error: ValidationError) -> InvalidSpecError:
 def _fail(error: GhostedError, *, as_json: bool) -> NoReturn:
     if as_json:
         problem = {"code": error.code, "message": error.message, "advice": error.hint}
+        if error.output:
+            problem["output"] = error.output
         typer.echo(json.dumps({"error": problem}))
     else:
         console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
         console.print(f"Error ({error.code}): {error.message}", style="bold red")
+        if error.output:
+            console.print(error.output)
         console.print(error.hint)
     raise typer.Exit(TRY_AGAIN if error.retryable else REFUSED) from error
 

@@ -67,8 +67,8 @@ class BarRecorder:
             case StageFinished(_, _, memory) if self.task is not None:
                 self.progress.update(self.task, note=f"{memory / 1e9:.2f} GB")
                 self.progress.stop_task(self.task)
-            case Logged(message):
-                self.progress.console.print(message, markup=False)
+            case Logged():
+                self.progress.console.print(str(event), markup=False)
             case MetricMeasured(name, value):
                 self.progress.console.print(f"{name} = {value:.4g}", markup=False)
 
@@ -93,8 +93,8 @@ class PlainRecorder:
                 self._progress(stage, done)
             case StageFinished(stage, seconds, memory):
                 self._say(f"{stage}: done in {seconds:.1f} s, peak memory {memory / 1e9:.2f} GB")
-            case Logged(message):
-                self._say(message)
+            case Logged():
+                self._say(str(event))
             case MetricMeasured(name, value):
                 self._say(f"{name} = {value:.4g}")
 

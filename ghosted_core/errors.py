@@ -38,12 +38,13 @@ class GhostedError(Exception):
     """Anything that went wrong and can be said to the user.
 
     `code` is stable and fit for programs, `advice` says what to try next, `retryable` whether the
-    same request may succeed later.
+    same request may succeed later. `output` is what a foreign program printed: for whoever runs the machine.
     """
 
     code: ClassVar[str] = "internal"
     advice: ClassVar[str] = "This is a fault of ours; please report it with the log."
     retryable: ClassVar[bool] = False
+    output: str = ""
 
     def __init__(self, message: str, *, advice: str | None = None) -> None:
         super().__init__(message)
@@ -197,7 +198,11 @@ class HarnessError(GhostedError):
     """The benchmark tasks could not be run."""
 
     code = "harness"
-    advice = "Look at the harness's last words in the log; the other measurements do not need it."
+    advice = "See the harness's last words, which a service has in its worker's log, or leave the tasks out."
+
+    def __init__(self, message: str, *, advice: str | None = None, output: str = "") -> None:
+        super().__init__(message, advice=advice)
+        self.output = output
 
 
 class HarnessMissingError(HarnessError):

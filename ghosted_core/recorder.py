@@ -66,10 +66,18 @@ class LayersChosen:
 
 @dataclass(frozen=True)
 class Logged:
-    """A sentence for the job's log."""
+    """A sentence for the job's log.
+
+    `output` is what a foreign program printed: for whoever runs the machine, not for users of a service.
+    """
 
     message: str
     level: str = "info"
+    output: str = ""
+
+    def __str__(self) -> str:
+        """All of it."""
+        return f"{self.message}\n{self.output}" if self.output else self.message
 
 
 Event = StageStarted | StageProgressed | StageFinished | MetricMeasured | LayersChosen | Logged

@@ -1,5 +1,6 @@
 """What an attempt writes about itself, under its fence."""
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +27,8 @@ from worker.protocol import Moved, Said
 from worker.stages import StageSpans
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 0.5
 LOG_LIMIT = 1000
@@ -165,6 +168,13 @@ class Ledger:
         self._logged += 1
         if self._logged <= LOG_LIMIT:
             self._event("log", {"level": event.level[:16], "message": self.public(event.message)})
+            self._keep_output(event)
+
+    def _keep_output(self, event: Logged) -> None:
+        """What a foreign program printed goes to the worker's log: users are told in our own words."""
+        if event.output:
+            printed = self.without_secrets(event.output)[-MESSAGE_LIMIT:]
+            logger.warning("job %s: %s\n%s", self._fence.job_id, self.public(event.message), printed)
 
     def _event(self, kind: str, payload: dict[str, object]) -> None:
         self._report(lambda session, fence: attempts.record_event(session, fence, kind, payload))

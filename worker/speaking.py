@@ -66,6 +66,8 @@ def converse(request_type: type[Request], work: Callable[[Request, Speaker], Non
     try:
         work(request, speaker)
     except GhostedError as error:
+        # The supervisor has it logged; users are told the rest.
+        sys.stderr.write(error.output)
         speaker.say({"error": Fault.of(error).model_dump()})
         return ExitCode.TRANSIENT if error.retryable else ExitCode.REFUSED
     speaker.say({"result": {}})

@@ -108,7 +108,7 @@ def measure_tasks(
     try:
         _note_tasks(tasks, subject, place, notes, meter)
     except HarnessError as error:
-        notes.log(f"Benchmark tasks were not all run: {error.message}")
+        recorder.record(Logged(f"Benchmark tasks were not all run: {error.message}", "warning", error.output))
         return tuple(notes.metrics), False
     return tuple(notes.metrics), True
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from ghosted_core.spec import HarnessTask, metric_key
 
 MODULE = "ghosted_core.evaluate.task_runner"
 LAST_WORDS_BYTES = 2000
+FAULT_TYPE = re.compile(r"^(?:\w+\.)*(\w{1,60}(?:Error|Exception))\b", re.MULTILINE)
 # What the process says of itself; any other fault is a crash.
 FAULTS: Mapping[str, type[GhostedError]] = {
     error.code: error for error in (UnknownTaskError, TaskDataError, HarnessMissingError)
@@ -188,7 +190,8 @@ def _said(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> Iterator[Said]:
             raise _refusal(said)
         yield said
     if process.wait():
-        raise HarnessError(f"The harness ended with code {process.returncode}. {_last_words(log)}".strip())
+        words = _last_words(log)
+        raise HarnessError(f"The harness ended with code {process.returncode}{_fault(words)}.", output=words)
 
 
 def _read(line: bytes) -> Said | Refused:
@@ -206,3 +209,9 @@ def _last_words(log: IO[bytes]) -> str:
     """The end of what it printed, which its exception is part of."""
     log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
     return log.read().decode(errors="replace").strip()
+
+
+def _fault(words: str) -> str:
+    """The type of the exception that a traceback ends with, in brackets."""
+    types = FAULT_TYPE.findall(words)
+    return f" ({types[-1]})" if types else ""

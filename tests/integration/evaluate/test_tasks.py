@@ -265,7 +265,7 @@ def test_without_a_folder_nothing_is_fetched(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_crash_is_an_error_with_the_last_words(
+def test_a_crash_is_an_error_that_has_the_last_words_beside_its_own(
     place: TaskPlace, source: ModelSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And costs a job nothing but the tasks' figures."""
@@ -273,12 +273,33 @@ def test_a_crash_is_an_error_with_the_last_words(
     monkeypatch.setattr(module, "MODULE", "ghosted_core.no_such_module")
     subject = Subject(source=source, is_checkpoint=False, dtype="auto", device="cpu", variants=("dense",))
     wanted = [HarnessTask(name="boolq")]
-    with pytest.raises(HarnessError, match="no_such_module"), run_tasks(wanted, subject, place) as said:
+    crash = pytest.raises(HarnessError, match="ended with code 1")
+    with crash as raised, run_tasks(wanted, subject, place) as said:
         list(said)
+    assert "no_such_module" not in raised.value.message
+    assert "no_such_module" in raised.value.output
     recorder = MemoryRecorder()
     metrics, complete = measure_tasks(wanted, subject, place, recorder, ProcessMeter(torch.device("cpu")))
     assert (metrics, complete) == ((), False)
-    assert any(isinstance(e, Logged) and e.level == "warning" for e in recorder.events)
+    (warning,) = (e for e in recorder.events if isinstance(e, Logged))
+    assert "no_such_module" not in warning.message
+    assert "no_such_module" in str(warning)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            '  File "/srv/a.py"\nKeyError: 1\n\ntorch.OutOfMemoryError: of 2 GB',
+            " (OutOfMemoryError)",
+        ),
+        ("Some Error happened in /srv", ""),
+        ("", ""),
+    ],
+)
+def test_of_a_crash_the_type_is_told(words: str, said: str) -> None:
+    """That of the last exception, without what it says."""
+    assert module._fault(words) == said
 
 
 def test_the_harness_has_no_credentials_and_no_network(tmp_path: Path) -> None:

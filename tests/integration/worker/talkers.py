@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from ghosted_core.errors import InvalidSpecError
+from ghosted_core.errors import HarnessError, InvalidSpecError
 from ghosted_core.recorder import Logged
 from services.errors import StorageUnavailableError
 from worker.protocol import LINE_LIMIT_BYTES, VerifyRequest
@@ -28,6 +28,11 @@ def noisy(speaker: Speaker) -> None:
 def refuse(_: Speaker) -> None:
     """Fail for the user's fault."""
     raise InvalidSpecError("no")
+
+
+def lose_the_harness(_: Speaker) -> None:
+    """Fail because a program did, which has printed something."""
+    raise HarnessError("ended", output="in /srv/private")
 
 
 def fade(_: Speaker) -> None:
@@ -83,6 +88,7 @@ def ignore(speaker: Speaker) -> None:
 BEHAVIOURS = {
     "noisy": noisy,
     "refuse": refuse,
+    "lose_the_harness": lose_the_harness,
     "fade": fade,
     "crash": crash,
     "babble": babble,

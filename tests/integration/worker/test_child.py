@@ -85,6 +85,15 @@ def test_errors_cross_the_pipe(talk: Talk, behaviour: str, code: str, exit_code:
     assert ended.last.retryable == (exit_code is ExitCode.TRANSIENT)
 
 
+def test_what_a_program_printed_stays_here(talk: Talk, tmp_path: Path) -> None:
+    """It goes to the log of the process, and not over the pipe to the user."""
+    with talk("lose_the_harness") as child:
+        ended = child.listen(nothing)
+    assert isinstance(ended.last, Fault)
+    assert "private" not in str(ended.last)
+    assert (tmp_path / "log").read_text() == "in /srv/private"
+
+
 def test_crash_leaves_its_trace(talk: Talk, tmp_path: Path) -> None:
     """An exception that is none of ours ends the process with its trace in the log and no last word."""
     with talk("crash") as child:
