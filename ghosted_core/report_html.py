@@ -163,18 +163,13 @@ def _scores(manifest: Manifest) -> Bars | None:
 
 def _fit(fit: Mapping[str, Any]) -> Fit:
     boundary = fit["boundary"]
-    told = [
-        (name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
-        for name, value in fit.items()
-        if isinstance(value, str | int | float)
-    ]
     spectra = []
     for key, when in (("spectrum", "as fitted"), ("spectrum_finetuned", "after training")):
         found = fit.get(key)
         drawn = curve(found["rank"], found["singular_value"]) if found else None
         if drawn is not None:
             spectra.append((when, drawn))
-    return Fit(f"[{boundary['start']}, {boundary['stop']})", told, spectra)
+    return Fit(f"[{boundary['start']}, {boundary['stop']})", _told(fit), spectra)
 
 
 def _training(found: Mapping[str, Any]) -> Trained:
@@ -184,13 +179,17 @@ def _training(found: Mapping[str, Any]) -> Trained:
         # The loss of a point is the mean since the point before.
         [(point["step"], point["loss"]) for point in points if point["loss"] is not None],
     )
-    told = [
+    tensors = ", ".join(f"{name} {' x '.join(map(str, shape))}" for name, shape in found["tensors"].items())
+    return Trained([*_told(found), ("trained tensors", tensors)], held_out, loss)
+
+
+def _told(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a record says in a word or a number, for people to read."""
+    return [
         (name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
-        for name, value in found.items()
+        for name, value in record.items()
         if isinstance(value, str | int | float)
     ]
-    tensors = ", ".join(f"{name} {' x '.join(map(str, shape))}" for name, shape in found["tensors"].items())
-    return Trained([*told, ("trained tensors", tensors)], held_out, loss)
 
 
 def _texts(manifest: Manifest) -> list[tuple[str, Mapping[str, Any]]]:

@@ -16,6 +16,13 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+def read_switch(value: Any) -> Any:
+    """True asks for a part with its defaults, False for none."""
+    if isinstance(value, bool):
+        return {} if value else None
+    return value
+
+
 def read_named(value: Any) -> Any:
     """Text stands for the choice of that name with its defaults."""
     return {"name": value} if isinstance(value, str) else value

@@ -1,11 +1,11 @@
 """What is measured of a job's models, and what must not be lost."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from ghosted_core.spec.base import Frozen, Integer, Number, read_named
+from ghosted_core.spec.base import Frozen, Integer, Number, read_named, read_switch
 from ghosted_core.spec.references import CatalogText, TextReference
 
 # How each named corpus becomes one text is part of its name; see `ghosted_core.corpora`.
@@ -109,15 +109,8 @@ class Latency(Frozen):
     rounds: Integer = Field(default=5, ge=1, le=100)
 
 
-def _read_switch(value: Any) -> Any:
-    """True asks for the defaults, False for nothing."""
-    if isinstance(value, bool):
-        return {} if value else None
-    return value
-
-
 LatencyChoice = Annotated[
-    Latency | None, BeforeValidator(_read_switch, json_schema_input_type=bool | Latency | None)
+    Latency | None, BeforeValidator(read_switch, json_schema_input_type=bool | Latency | None)
 ]
 
 

@@ -1,10 +1,10 @@
 """The light distillation after the repair: what trains, on what, for how long."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from ghosted_core.spec.base import Frozen, Integer, Number
+from ghosted_core.spec.base import Frozen, Integer, Number, read_switch
 from ghosted_core.spec.references import TextReference
 
 OPERATOR = "operator"
@@ -81,13 +81,6 @@ class Finetune(Frozen):
         return 1 + -(-self.steps // self.steps_between_looks)
 
 
-def _read_switch(value: Any) -> Any:
-    """True asks for the defaults, False for none."""
-    if isinstance(value, bool):
-        return {} if value else None
-    return value
-
-
 FinetuneChoice = Annotated[
-    Finetune | None, BeforeValidator(_read_switch, json_schema_input_type=bool | Finetune | None)
+    Finetune | None, BeforeValidator(read_switch, json_schema_input_type=bool | Finetune | None)
 ]
