@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ghosted_core.batching import BATCH_TOKENS, LOGIT_BYTES
+from ghosted_core.batching import BATCH_TOKENS, CHUNK_POSITIONS, LOGIT_BYTES
 from ghosted_core.plan import PruningPlan
 from ghosted_core.spec import OPERATORS, Evaluation, JobSpec
 
@@ -25,8 +25,6 @@ STORED_FEATURES: Mapping[str, int] = {"replace_me_cosine": 3}
 LOGIT_PART_BYTES, TRAINED_COPIES = 1 << 26, 6
 # Float64 copies of a batch at one boundary: two states, what is made of them, and that weighted.
 WIDENED = 6
-# Positions whose logits are widened at once; see `evaluate.perplexity`.
-CHUNK_POSITIONS = 256
 
 
 class Sizes(Protocol):

@@ -8,14 +8,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ghosted_core.batching import CHUNK_POSITIONS
 from ghosted_core.evaluate.mean import Mean
-from ghosted_core.evaluate.perplexity import (
-    CHUNK_POSITIONS,
-    Perplexity,
-    losses_of,
-    predicted_tokens,
-    summary,
-)
+from ghosted_core.evaluate.perplexity import Perplexity, losses_of, predicted_tokens, summary
 from ghosted_core.evaluate.side_by_side import SideBySide
 
 DENSE = "dense"

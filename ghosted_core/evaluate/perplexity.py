@@ -10,12 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from ghosted_core.batching import CHUNK_POSITIONS
 from ghosted_core.evaluate.mean import Mean
 from ghosted_core.evaluate.side_by_side import SideBySide
-
-# Positions whose logits are widened to float32 at once: bounds memory to this x vocabulary floats, which
-# should stay in a processor's cache (256 took four times as long as 64, a vocabulary of 49,152).
-CHUNK_POSITIONS = 64
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from ghosted_core.checkpoint.source import resolve
 from ghosted_core.data import Windows, batches
 from ghosted_core.describe import ModelDescription, describe
 from ghosted_core.estimate import OPERATORS, PRODUCTS, STORED_FEATURES, Estimate, batch_tokens, estimate
+from ghosted_core.evaluate.perplexity import losses_of
 from ghosted_core.model.capture import ResidualStream
 from ghosted_core.model.families import SUPPORTED, family_of
 from ghosted_core.pipeline import JobResult, RunOptions, compress
@@ -100,6 +101,30 @@ def test_scoring_holds_the_states_of_one_batch(tiny_folder: Path, text_file: Pat
     batch = next(batches(Windows(torch.zeros(40, 64, dtype=torch.int64), {})))
     measured = sum(state.nbytes for state in stream.read(batch, range(7)).values())
     assert estimated(spec, tiny_folder).memory.scoring_bytes == measured
+
+
+def test_perplexity_holds_a_batchs_logits_and_what_it_widens(
+    tiny_folder: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many positions are foretold to be float32 at once as the loss is asked for."""
+    text = {"sequences": 2, "sequence_length": 512}
+    spec = tiny_spec(
+        tiny_folder,
+        text_file,
+        strategy={"name": "perplexity", **text},
+        calibration={**text, "dataset": {"kind": "local", "path": str(text_file)}},
+    )
+    widened: list[int] = []
+
+    def noted(logits: torch.Tensor, targets: torch.Tensor, reduction: str) -> torch.Tensor:
+        widened.append(logits.nbytes)
+        return cross_entropy(logits, targets, reduction=reduction)
+
+    cross_entropy = torch.nn.functional.cross_entropy
+    monkeypatch.setattr("torch.nn.functional.cross_entropy", noted)
+    logits = torch.zeros(2, 512, 320)
+    losses_of(logits, torch.zeros(2, 512, dtype=torch.int64))
+    assert estimated(spec, tiny_folder).memory.scoring_bytes == logits.nbytes + max(widened)
 
 
 @pytest.mark.parametrize(("length", "count"), [(64, 3), (64, 100), (3000, 2), (2048, 1)])
