@@ -86,15 +86,19 @@ def _note(figures: dict[str, float], name: str, value: float | None, unit: float
 
 def costs(rows: Iterable[FigureRow]) -> tuple[Measure, ...]:
     """What can lie along the x axis: sizes, and the speeds among `rows`."""
-    speeds = {row.metric: row for row in rows if row.kind == "speed"}
-    measured = (Measure(name, name.replace("_", " "), row.lower_is_better) for name, row in speeds.items())
-    return (*COSTS, *measured)
+    speeds = _directions(row for row in rows if row.kind == "speed")
+    return (*COSTS, *(Measure(name, name.replace("_", " "), lower) for name, lower in speeds.items()))
 
 
 def qualities(rows: Iterable[FigureRow]) -> tuple[Measure, ...]:
     """What can lie along the y axis."""
-    found = {row.metric: row for row in rows if row.is_main}
-    return tuple(Measure(name, name, row.lower_is_better) for name, row in found.items())
+    found = _directions(row for row in rows if row.is_main)
+    return tuple(Measure(name, name, lower) for name, lower in found.items())
+
+
+def _directions(rows: Iterable[FigureRow]) -> dict[str, bool]:
+    """Whether lower is better, by metric; those of which nobody knows are no measures."""
+    return {row.metric: row.lower_is_better for row in rows if row.lower_is_better is not None}
 
 
 def points(jobs: Iterable[Compared], x: Measure, y: Measure) -> tuple[Point, ...]:

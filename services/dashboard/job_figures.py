@@ -12,6 +12,8 @@ RESULT = ("finetuned", "repaired", "pruned")
 # Their place is kept while they are not measured yet.
 ALWAYS = VARIANTS[:3]
 LOWER_IS_BETTER = ("perplexity", "nll", "kl", "longest_repeat")
+# Of benchmark tasks. The harness has many more, and says of each which way is better.
+HIGHER_IS_BETTER = ("acc_", "exact_match_", "f1_", "mcc_")
 RATE = "_per_second"
 COSTS = ("_seconds", "_bytes")
 # e^nll, so that the error of a perplexity follows from that of its logarithm.
@@ -33,12 +35,13 @@ class Cell:
 class FigureRow:
     """A metric of the variants that have it. `kind` is perplexity, task, speed or other.
 
-    `on` says on what it was measured, `fingerprint` exactly which text that was, if it was a text.
+    `lower_is_better` is None where nobody says which is. `on` says on what it was measured, `fingerprint`
+    exactly which text that was, if it was a text.
     """
 
     metric: str
     kind: str
-    lower_is_better: bool
+    lower_is_better: bool | None
     on: str
     fingerprint: str
     cells: tuple[Cell, ...]
@@ -78,14 +81,20 @@ def _row(name: str, measured: Mapping[str, JobMetric], variants: Sequence[str]) 
     return FigureRow(
         metric=name,
         kind=_kind(name, measured.values()),
-        lower_is_better=_lower_is_better(name),
+        lower_is_better=_lower_is_better(name, measured.values()),
         on=_on(measured.values()),
         fingerprint=_fingerprint(measured.values()),
         cells=tuple(_cell(name, variant, measured.get(variant), largest) for variant in variants),
     )
 
 
-def _lower_is_better(name: str) -> bool:
+def _lower_is_better(name: str, metrics: Iterable[JobMetric]) -> bool | None:
+    """As the harness says of its own figures; of those that it says nothing of, as everybody knows."""
+    told = [one for metric in metrics if isinstance(one := metric.detail.get("higher_is_better"), bool)]
+    if told:
+        return not told[0]
+    if _kind(name, metrics) == "task":
+        return False if name.startswith(HIGHER_IS_BETTER) else None
     return name.startswith(LOWER_IS_BETTER) or name.endswith(COSTS)
 
 

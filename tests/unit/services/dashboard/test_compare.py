@@ -6,9 +6,19 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
-from services.dashboard.compare_figures import Compared, Measure, Point, front, points, trade_off
+from services.dashboard.compare_figures import (
+    Compared,
+    Measure,
+    Point,
+    front,
+    points,
+    qualities,
+    trade_off,
+)
 from services.dashboard.compare_table import as_csv, differences, figure_lines, inert
+from services.dashboard.job_figures import figure_rows
 from services.db.models import Job
+from tests.figures import metric
 
 WEIGHTS = Measure("weights", "weights", lower_is_better=True)
 PERPLEXITY = Measure("perplexity", "perplexity", lower_is_better=True)
@@ -77,6 +87,16 @@ def test_only_what_differs_is_listed() -> None:
         ("recovery.name", ("ghosted", "none")),
         ("recovery.ridge", ("1e-06", "\N{EN DASH}")),
     ]
+
+
+def test_what_nobody_knows_to_be_better_is_no_quality() -> None:
+    """Such a figure of a task is no axis; where one of the jobs says which way is better, it is one."""
+    unknown, known = (
+        figure_rows([metric("ter_wmt16_dense", 0.5, task="wmt16", **told)])
+        for told in ({}, {"higher_is_better": False})
+    )
+    assert qualities(unknown) == ()
+    assert qualities((*known, *unknown)) == (Measure("ter_wmt16", "ter_wmt16", lower_is_better=True),)
 
 
 def test_the_best_figure_is_the_lowest_or_the_highest() -> None:

@@ -1,19 +1,14 @@
 import math
 from typing import Any
-from uuid import UUID
+
+import pytest
 
 from services.artifacts.manifest import Manifest, ManifestFile
 from services.dashboard.job_figures import figure_rows
 from services.dashboard.job_repairs import training_charts
 from services.dashboard.job_sizes import sizes_of
 from services.dashboard.report_file import Report
-from services.db.models import JobMetric
-
-
-def metric(name: str, value: float | None, reason: str | None = None, **detail: Any) -> JobMetric:
-    return JobMetric(
-        job_id=UUID(int=1), number=1, attempt=1, name=name, value=value, reason=reason, detail=detail
-    )
+from tests.figures import metric
 
 
 def test_variants_stand_beside_each_other() -> None:
@@ -73,6 +68,27 @@ def test_speeds_and_sizes_are_before_and_after() -> None:
     assert estimated["decode tokens per second"].change == 13.0 / 10.0 - 1
     measured = {one.name: one for one in sizes_of(manifest, rows)}
     assert (measured["weights"].before, measured["weights"].note) == (208, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "expected"),
+    [
+        ("acc_norm_arc_easy", {}, False),
+        ("mcc_cola", {}, False),
+        ("perplexity_lambada_openai", {}, True),
+        ("word_perplexity_wikitext", {}, None),
+        ("word_perplexity_wikitext", {"higher_is_better": False}, True),
+        ("brier_score_mine", {}, None),
+        ("ter_wmt16", {"higher_is_better": False}, True),
+        ("bleu_wmt16", {"higher_is_better": True}, False),
+    ],
+)
+def test_which_way_is_better_is_the_harness_s_word(
+    name: str, told: dict[str, Any], *, expected: bool | None
+) -> None:
+    """Where it has not said it, only what everybody knows is claimed."""
+    (row,) = figure_rows([metric(f"{name}_dense", 0.5, task="its name", **told)])
+    assert row.lower_is_better is expected
 
 
 def test_training_has_a_curve_only_where_there_was_one() -> None:
