@@ -7,6 +7,7 @@ from uuid import UUID
 from services.artifacts.manifest import Manifest
 from services.dashboard import spec_words
 from services.dashboard.charts import Axis, Chart, Series
+from services.dashboard.formatting import NONE
 from services.dashboard.job_figures import FigureRow
 from services.dashboard.job_sizes import sizes_of
 from services.db.models import Job
@@ -25,7 +26,8 @@ class Measure:
 class Compared:
     """A job, with its figures by name and those of the model that it began with.
 
-    `texts` says of each quality figure on what it was measured: only those on the same compare.
+    `bases` says of each quality figure on what it was measured: only those on the same compare. Perplexities
+    of models with other tokens do not either.
     """
 
     id: UUID
@@ -34,7 +36,7 @@ class Compared:
     label: str
     figures: Mapping[str, float]
     dense: Mapping[str, float]
-    texts: Mapping[str, str]
+    bases: Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ COSTS = (
     Measure("parameters", "parameters in millions", lower_is_better=True),
     Measure("layers", "layers", lower_is_better=True),
 )
+# Facts that tell people nothing but that they differ.
+DIGESTS = ("files", "fingerprint")
 UNITS = {"weights": 1 << 20, "parameters": 1_000_000}
 
 
@@ -67,16 +71,26 @@ def compared(job: Job, rows: Sequence[FigureRow]) -> Compared:
     for row in rows:
         _note(figures, row.metric, row.result)
         _note(dense, row.metric, row.value("dense"))
-    texts = {row.metric: f"{row.on} {row.fingerprint}" for row in rows if row.is_main}
-    return Compared(
-        job.id,
-        job.state,
-        spec_words.model_name(job.spec),
-        spec_words.job_words(job.spec),
-        figures,
-        dense,
-        texts,
-    )
+    model = spec_words.model_name(job.spec)
+    bases = {row.metric: _basis(row, model) for row in rows if row.is_main}
+    return Compared(job.id, job.state, model, spec_words.job_words(job.spec), figures, dense, bases)
+
+
+def _basis(row: FigureRow, model: str) -> Mapping[str, str]:
+    return {"model": model, **row.basis} if row.kind == "perplexity" else row.basis
+
+
+def unlike(jobs: Sequence[Compared], metric: str) -> str:
+    """In what the jobs' figures were not measured alike, in words; empty where they compare."""
+    bases = [job.bases[metric] for job in jobs if metric in job.bases]
+    facts = dict.fromkeys(fact for basis in bases for fact in basis)
+    told = {fact: dict.fromkeys(basis.get(fact, NONE) for basis in bases) for fact in facts}
+    return ", ".join(_difference(fact, list(values)) for fact, values in told.items() if len(values) > 1)
+
+
+def _difference(fact: str, values: Sequence[str]) -> str:
+    words = fact.replace("_", " ")
+    return words if fact in DIGESTS else f"{words} ({', '.join(values)})"
 
 
 def _note(figures: dict[str, float], name: str, value: float | None, unit: float = 1) -> None:
@@ -131,12 +145,12 @@ def _beats(one: Point, other: Point, x: Measure, y: Measure) -> bool:
     return cost <= 0 and loss <= 0 and (cost < 0 or loss < 0)
 
 
-def trade_off(jobs: Iterable[Compared], x: Measure, y: Measure) -> Chart | None:
-    """The scatter with its front; None without a point."""
+def trade_off(jobs: Sequence[Compared], x: Measure, y: Measure) -> Chart | None:
+    """The scatter, with its front where values compare; None without a point."""
     found = points(jobs, x, y)
     if not found:
         return None
-    best = front(found, x, y)
+    best = () if unlike(jobs, y.name) else (_series("Pareto front", front(found, x, y), "lines"),)
     return Chart(
         id="trade-off",
         title=f"{y.title} against {x.title}",
@@ -146,7 +160,7 @@ def trade_off(jobs: Iterable[Compared], x: Measure, y: Measure) -> Chart | None:
         series=(
             _series("jobs", [point for point in found if point.job_id is not None], "markers"),
             _series("dense", [point for point in found if point.job_id is None], "markers"),
-            _series("Pareto front", best, "lines"),
+            *best,
         ),
     )
 

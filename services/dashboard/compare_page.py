@@ -24,7 +24,6 @@ from services.errors import InvalidRequestError
 
 MOST_JOBS = 20
 CHOICES = 50
-DIFFERENT_TEXTS = "was measured on different texts or models: its values do not compare"
 
 router = page_router()
 
@@ -131,8 +130,8 @@ def _named(measures: Sequence[Measure], name: str) -> Measure | None:
 def _notes(jobs: Sequence[Compared], quality: Measure | None) -> tuple[str, ...]:
     if quality is None:
         return ()
-    measured = {(job.model, job.texts[quality.name]) for job in jobs if quality.name in job.texts}
-    return (f"{quality.title} {DIFFERENT_TEXTS}.",) if len(measured) > 1 else ()
+    differs = compare_figures.unlike(jobs, quality.name)
+    return (f"The values of {quality.title} do not compare: they differ in {differs}.",) if differs else ()
 
 
 def _choices(session: Session, user: CurrentUser, picked: Sequence[Job]) -> tuple[Choice, ...]:

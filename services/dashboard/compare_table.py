@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from services.dashboard import spec_words
-from services.dashboard.compare_figures import Compared, Measure
+from services.dashboard.compare_figures import Compared, Measure, unlike
 from services.db.models import Job
 
 ABSENT = "\N{EN DASH}"
@@ -24,9 +24,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class FigureLine:
-    """A figure of each job; `best` says which jobs have the best one, where one is better."""
+    """A figure of each job; `best` says which jobs have the best one, where one is better.
+
+    `unlike` says in what they were not measured alike, and is empty where they compare.
+    """
 
     title: str
+    unlike: str
     values: tuple[float | None, ...]
     best: tuple[bool, ...]
 
@@ -48,10 +52,12 @@ def figure_lines(jobs: Sequence[Compared], measures: Mapping[str, Measure]) -> t
 def _line(name: str, jobs: Sequence[Compared], measure: Measure | None) -> FigureLine:
     values = tuple(job.figures.get(name) for job in jobs)
     known = [value for value in values if value is not None]
-    if measure is None or len(set(known)) < 2:  # noqa: PLR2004 - of one value none is better
-        return FigureLine(name if measure is None else measure.title, values, tuple(False for _ in values))
+    title, differs = name if measure is None else measure.title, unlike(jobs, name)
+    # Of one value none is better.
+    if measure is None or differs or len(set(known)) == 1:
+        return FigureLine(title, differs, values, tuple(False for _ in values))
     best = min(known) if measure.lower_is_better else max(known)
-    return FigureLine(measure.title, values, tuple(value == best for value in values))
+    return FigureLine(title, differs, values, tuple(value == best for value in values))
 
 
 def as_csv(jobs: Sequence[Job], found: Sequence[Compared]) -> str:

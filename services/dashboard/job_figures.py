@@ -1,5 +1,7 @@
 """What was measured, variants side by side: dense, pruned, repaired."""
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +20,21 @@ RATE = "_per_second"
 COSTS = ("_seconds", "_bytes")
 # e^nll, so that the error of a perplexity follows from that of its logarithm.
 PERPLEXITY = "perplexity"
+# Of a figure's detail, what decides what was measured: items of a task, windows of a text.
+BASIS = (
+    "task",
+    "task_version",
+    "items",
+    "shots",
+    "files",
+    "dataset",
+    "fingerprint",
+    "windows",
+    "length",
+    "part",
+    "seed",
+    "skipped_documents",
+)
 
 
 @dataclass(frozen=True)
@@ -35,15 +52,15 @@ class Cell:
 class FigureRow:
     """A metric of the variants that have it. `kind` is perplexity, task, speed or other.
 
-    `lower_is_better` is None where nobody says which is. `on` says on what it was measured, `fingerprint`
-    exactly which text that was, if it was a text.
+    `lower_is_better` is None where nobody says which is. `on` says on what it was measured, `basis` exactly,
+    by name: two figures compare if all of it is the same.
     """
 
     metric: str
     kind: str
     lower_is_better: bool | None
     on: str
-    fingerprint: str
+    basis: Mapping[str, str]
     cells: tuple[Cell, ...]
 
     def value(self, variant: str) -> float | None:
@@ -83,7 +100,7 @@ def _row(name: str, measured: Mapping[str, JobMetric], variants: Sequence[str]) 
         kind=_kind(name, measured.values()),
         lower_is_better=_lower_is_better(name, measured.values()),
         on=_on(measured.values()),
-        fingerprint=_fingerprint(measured.values()),
+        basis=_basis(measured.values()),
         cells=tuple(_cell(name, variant, measured.get(variant), largest) for variant in variants),
     )
 
@@ -120,16 +137,24 @@ def _kind(name: str, metrics: Iterable[JobMetric]) -> str:
     return "speed" if name.endswith((RATE, *COSTS)) else "other"
 
 
-def _fingerprint(metrics: Iterable[JobMetric]) -> str:
-    found = (str(one.detail["fingerprint"]) for one in metrics if "fingerprint" in one.detail)
-    return next(found, "")
+def _basis(metrics: Iterable[JobMetric]) -> dict[str, str]:
+    detail = _detail(metrics)
+    return {name: _told(detail[name]) for name in BASIS if detail.get(name) is not None}
+
+
+def _told(fact: Any) -> str:
+    """A fact as one text; of many files, the digest of all that is known of them."""
+    if isinstance(fact, Mapping):
+        return hashlib.sha256(json.dumps(fact, sort_keys=True).encode()).hexdigest()
+    return str(fact)
 
 
 def _on(metrics: Iterable[JobMetric]) -> str:
-    """On what it was measured, in words; the same for all variants."""
-    detail: Mapping[str, Any] = next((metric.detail for metric in metrics if metric.detail), {})
+    """On what it was measured, in words."""
+    detail = _detail(metrics)
     if "task" in detail:
-        return f"task {detail['task']}"
+        counts = [f"{detail[name]} {name}" for name in ("items", "shots") if detail.get(name) is not None]
+        return ", ".join([f"task {detail['task']}", *counts])
     if "dataset" in detail:
         windows, length = detail.get("windows"), detail.get("length")
         extent = f", {windows} windows of {length} tokens" if windows and length else ""
@@ -137,6 +162,11 @@ def _on(metrics: Iterable[JobMetric]) -> str:
     if "prompts" in detail:
         return f"{detail['prompts']} prompts"
     return ""
+
+
+def _detail(metrics: Iterable[JobMetric]) -> Mapping[str, Any]:
+    """That of any variant: all are measured on the same."""
+    return next((metric.detail for metric in metrics if metric.detail), {})
 
 
 def _number(value: Any) -> float | None:

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 from services.dashboard.compare_page import MOST_JOBS, ComparePage
 from tests.dashboard.axe import violations
 from tests.dashboard.conftest import Opener, Served
-from tests.dashboard.results import Result, succeeded
+from tests.dashboard.results import TEXT, Result, succeeded
 
 
 @pytest.fixture
@@ -106,11 +106,15 @@ def test_what_is_compared_is_exported(served: Served, page: Page, three: list[UU
 
 
 def test_values_that_do_not_compare_are_said_to(served: Served, page: Page, tmp_path: Path) -> None:
-    """Two perplexities on different texts stand beside each other with a warning."""
-    other = Result(text={"dataset": "boolq-passages", "windows": 16, "length": 512, "fingerprint": "other"})
+    """Two perplexities on different texts stand beside each other with a warning, and none is the best."""
+    other = Result(perplexities=(18.42, 90.0, 20.0), text={**TEXT, "windows": 4, "fingerprint": "other"})
     jobs = [succeeded(served.scene, served.store, tmp_path, one) for one in (Result(), other)]
     page.goto(f"/compare?{asking(jobs)}")
-    expect(page.get_by_role("note")).to_contain_text("different texts")
+    differs = "fingerprint, windows (16, 4)"
+    expect(page.get_by_role("note")).to_contain_text(f"do not compare: they differ in {differs}.")
+    row = page.locator("tr", has_text="perplexity")
+    expect(row.get_by_role("rowheader")).to_contain_text(f"do not compare: {differs}")
+    expect(row.locator("strong")).to_have_count(0)
 
 
 def test_more_jobs_than_fit_beside_each_other_are_refused(served: Served) -> None:

@@ -1,6 +1,8 @@
 import csv
 import io
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -10,14 +12,17 @@ from services.dashboard.compare_figures import (
     Compared,
     Measure,
     Point,
+    compared,
     front,
     points,
     qualities,
     trade_off,
+    unlike,
 )
 from services.dashboard.compare_table import as_csv, differences, figure_lines, inert
+from services.dashboard.formatting import NONE
 from services.dashboard.job_figures import figure_rows
-from services.db.models import Job
+from services.db.models import Job, JobMetric
 from tests.figures import metric
 
 WEIGHTS = Measure("weights", "weights", lower_is_better=True)
@@ -75,6 +80,50 @@ def test_perplexities_that_lie_far_apart_are_drawn_on_a_logarithmic_axis() -> No
     assert chart is not None
     assert chart.y.logarithmic
     assert trade_off([], WEIGHTS, PERPLEXITY) is None
+
+
+def measured(number: int, *metrics: JobMetric, model: str = "owner/name") -> Compared:
+    spec = {"strategy": {"name": "reverse"}, "layers": 1, "recovery": {"name": "none"}}
+    return compared(job(number, model={"kind": "hub", "id": model}, **spec), figure_rows(metrics))
+
+
+BOOLQ = {"task": "boolq", "shots": 0, "items": 3270, "files": {"boolq_validation.jsonl": "1" * 64}}
+TEXT = {"dataset": "wiki", "fingerprint": "1" * 64, "windows": 16, "length": 512, "part": "all", "seed": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "detail", "other", "differs"),
+    [
+        ("acc_boolq", BOOLQ, {"shots": 5, "items": 10}, "items (3270, 10), shots (0, 5)"),
+        ("acc_boolq", BOOLQ, {"files": {"boolq_validation.jsonl": "2" * 64}}, "files"),
+        ("acc_boolq", BOOLQ, {"task_version": "3.0"}, f"task version ({NONE}, 3.0)"),
+        ("acc_boolq", BOOLQ, {"standard_error": 0.1}, ""),
+        ("perplexity", TEXT, {"part": "evaluation", "seed": 1}, "part (all, evaluation), seed (0, 1)"),
+        ("perplexity", TEXT, {"fingerprint": "2" * 64, "nll": 2.0}, "fingerprint"),
+    ],
+)
+def test_figures_compare_if_they_were_measured_alike(
+    name: str, detail: dict[str, Any], other: dict[str, Any], differs: str
+) -> None:
+    """Where they were not, it is said in what, none is the best, and there is no front."""
+    jobs = [
+        measured(number, metric(f"{name}_repaired", value, **found))
+        for number, value, found in ((1, 0.5, detail), (2, 0.6, {**detail, **other}))
+    ]
+    (line,) = figure_lines(jobs, {name: Measure(name, name, lower_is_better=False)})
+    assert (line.unlike, line.best) == (differs, (False, not differs))
+    sized = [replace(one, figures={**one.figures, "weights": 1.0}) for one in jobs]
+    chart = trade_off(sized, WEIGHTS, Measure(name, name, lower_is_better=False))
+    assert chart is not None
+    assert ("Pareto front" in [series.name for series in chart.series]) == (not differs)
+
+
+def test_perplexities_of_other_models_do_not_compare_but_accuracies_do() -> None:
+    """A perplexity is one of a tokenizer's tokens; the items of a task are the same for all."""
+    figures = metric("perplexity_repaired", 2.0, **TEXT), metric("acc_boolq_repaired", 0.5, **BOOLQ)
+    jobs = [measured(1, *figures, model="a/b"), measured(2, *figures, model="c/d")]
+    assert unlike(jobs, "perplexity") == "model (a/b, c/d)"
+    assert unlike(jobs, "acc_boolq") == ""
 
 
 def test_only_what_differs_is_listed() -> None:
