@@ -11,11 +11,15 @@ from rich.table import Table
 from ghosted_core.recorder import Event, StageFinished
 
 if TYPE_CHECKING:
-    # Both bring torch, which takes seconds to import.
+    # All bring torch, which takes seconds to import.
+    from ghosted_core.checkpoint.figures import Row
     from ghosted_core.checkpoint.manifest import Manifest
     from ghosted_core.pipeline import JobResult
 
 WEIGHTS_SUFFIX = ".safetensors"
+TASKS_MISSING = "Benchmark tasks were asked for, but not all ran: the harness crashed."
+# Of larger figures, digits behind the point say nothing.
+WHOLE_FROM = 1_000
 
 
 def stages(events: Sequence[Event]) -> list[dict[str, Any]]:
@@ -42,13 +46,20 @@ def result_table(result: "JobResult", events: Sequence[Event]) -> None:
 
 
 def comparison(manifest: "Manifest") -> Table:
-    """Dense, pruned and repaired side by side."""
-    table = Table(title=f"{_name(manifest)}: layers {ranges(manifest.plan.removed)} removed")
-    variants = ("dense", "pruned", "repaired", *(("finetuned",) if manifest.finetune else ()))
+    """Dense, pruned and repaired side by side: perplexities, tasks and speed; the report has all figures."""
+    from ghosted_core.checkpoint.figures import rows, shown_variants
+
+    variants = shown_variants(manifest)
+    table = Table(
+        title=f"{_name(manifest)}: layers {ranges(manifest.plan.removed)} removed",
+        caption=None if manifest.tasks_complete else TASKS_MISSING,
+    )
     for heading in ("", *variants):
         table.add_column(heading, justify="left" if not heading else "right")
     table.add_row("layers", *_layers(manifest))
-    table.add_row("perplexity", *(_number(manifest.metrics.get(f"perplexity_{v}")) for v in variants))
+    for row in rows(manifest):
+        if row.metric.startswith("perplexity") or row.task or row.machine:
+            table.add_row(row.metric, *(_figure(row, variant) for variant in variants))
     table.add_row("parameters", f"{manifest.source.parameters:,}", "", f"{manifest.parameters:,}")
     table.add_row(f"bytes on disk ({manifest.dtype})", *_bytes(manifest))
     return table
@@ -60,6 +71,9 @@ def fit_lines(manifest: "Manifest") -> str:
     ratio = manifest.metrics.get("damage_ratio")
     if ratio is not None:
         lines.append(f"Damage left, ln(ppl repaired / dense) over ln(ppl pruned / dense): {ratio:.2f}")
+    trained = manifest.metrics.get("damage_ratio_finetuned")
+    if trained is not None:
+        lines.append(f"The same after training: {trained:.2f}")
     if manifest.finetune is not None:
         lines.append(_training_line(manifest.finetune))
     return "\n".join(lines)
@@ -133,5 +147,10 @@ def _bytes(manifest: "Manifest") -> tuple[str, str, str]:
     return f"{dense / 1e6:,.1f} MB", "", f"{written / 1e6:,.1f} MB"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}"
+def _figure(row: "Row", variant: str) -> str:
+    """The value with its standard error, as far as there are any."""
+    value, error = row.values.get(variant), row.error(variant)
+    if value is None:
+        return "-"
+    text = f"{value:,.0f}" if abs(value) >= WHOLE_FROM else f"{value:.4g}"
+    return text if error is None else f"{text} +- {error:.2g}"
