@@ -83,6 +83,7 @@ class JobPage:
     timeline: Timeline
     rows: tuple[FigureRow, ...]
     other_rows: tuple[FigureRow, ...]
+    tasks_complete: bool
     layers: LayerStrip | None
     sizes: tuple[BeforeAfter, ...]
     repairs: tuple[Repair, ...]
@@ -161,6 +162,7 @@ def compose(found: Found, report: Report | None, now: datetime, *, lease_seconds
         timeline=timeline(found.told, job.created_at, expected_stages(job.spec)),
         rows=tuple(row for row in rows if row.is_main),
         other_rows=tuple(row for row in rows if row.kind == "other"),
+        tasks_complete=summary.get("tasks_complete", True) is True,
         layers=layers,
         sizes=() if manifest is None else sizes_of(manifest, rows),
         repairs=() if report is None else repairs_of(report),

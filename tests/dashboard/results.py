@@ -55,6 +55,7 @@ class Result:
     texts: Mapping[str, str] = field(default_factory=lambda: dict(TEXTS))
     prompts: Sequence[str] = PROMPTS
     curve: Sequence[Mapping[str, Any]] = ()
+    tasks_complete: bool = True
     meaning: str = "angle between the states that enter and leave the run, averaged over tokens"
 
     @property
@@ -88,6 +89,7 @@ class Result:
             "parameters": 134_515_008 - 3_540_096 * len(self.removed),
             "dtype": "bfloat16",
             "metrics": {},
+            **({} if self.tasks_complete else {"tasks_complete": False}),
             "generations": {name: dict.fromkeys(self.prompts, text) for name, text in self.texts.items()},
             "versions": {"torch": "2.13.0"},
         }

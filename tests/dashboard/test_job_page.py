@@ -81,6 +81,15 @@ def test_all_parts_of_a_result_are_there(served: Served, page: Page, tmp_path: P
     expect(page.locator("#files tbody tr")).to_have_count(5)
 
 
+def test_tasks_that_crashed_are_told_of(served: Served, page: Page, tmp_path: Path) -> None:
+    """Among the figures that are there; where all ran, nothing is said."""
+    for complete in (True, False):
+        job_id = succeeded(served.scene, served.store, tmp_path, Result(tasks_complete=complete))
+        page.goto(f"/jobs/{job_id}")
+        expect(page.locator("#quality")).to_contain_text("27.35")
+        expect(page.locator("#quality .note", has_text="not all ran")).to_have_count(0 if complete else 1)
+
+
 def test_a_result_that_missed_its_gate_is_shown_whole(served: Served, page: Page, tmp_path: Path) -> None:
     """The miss comes first, in the first screen; then figures, fits and files as of one that succeeded."""
     job_id = kept_in_spite(served.scene, served.store, tmp_path, Result())
