@@ -54,8 +54,10 @@ def comparison(manifest: "Manifest") -> Table:
         title=f"{_name(manifest)}: layers {ranges(manifest.plan.removed)} removed",
         caption=None if manifest.tasks_complete else TASKS_MISSING,
     )
-    for heading in ("", *variants):
-        table.add_column(heading, justify="left" if not heading else "right")
+    # In a narrow terminal a name goes on below, instead of being cut off.
+    table.add_column("", overflow="fold")
+    for variant in variants:
+        table.add_column(variant, justify="right")
     table.add_row("layers", *_layers(manifest))
     for row in rows(manifest):
         if row.metric.startswith("perplexity") or row.task or row.machine:

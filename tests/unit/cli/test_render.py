@@ -26,9 +26,9 @@ def figures(manifest: Manifest, found: dict[str, tuple[float | None, dict[str, A
     return manifest.model_copy(update={"metrics": metrics, "details": details})
 
 
-def shown(manifest: Manifest) -> dict[str, list[str]]:
-    """The cells of each row of the table, by the row's name."""
-    console = Console(width=200)
+def shown(manifest: Manifest, width: int = 200) -> dict[str, list[str]]:
+    """The cells of each line of the table, by its first one."""
+    console = Console(width=width)
     with console.capture() as caught:
         console.print(comparison(manifest))
     lines = [line.strip("│").split("│") for line in caught.get().splitlines() if line.startswith("│")]
@@ -63,6 +63,13 @@ def test_every_figure_that_was_asked_for_has_a_row(manifest: Manifest) -> None:
     assert rows["acc_boolq"] == ["0.6123 +- 0.0087", "-", "-"]
     assert rows["decode_tokens_per_second"] == ["-", "-", "11.8"]
     assert not {"kl", "perplexity"} & rows.keys()
+
+
+def test_a_name_is_whole_in_a_narrow_terminal(manifest: Manifest) -> None:
+    """It goes on in the next line, for two tasks may begin alike."""
+    name = "acc_norm_arc_challenge"
+    found = figures(manifest, {f"{name}_dense": (0.6123, {"task": name, "standard_error": 0.0087})})
+    assert name in "".join(shown(found, width=60))
 
 
 def test_tasks_that_crashed_are_told_of_below_the_table(manifest: Manifest) -> None:
