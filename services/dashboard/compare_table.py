@@ -53,8 +53,7 @@ def _line(name: str, jobs: Sequence[Compared], measure: Measure | None) -> Figur
     values = tuple(job.figures.get(name) for job in jobs)
     known = [value for value in values if value is not None]
     title, differs = name if measure is None else measure.title, unlike(jobs, name)
-    # Of one value none is better.
-    if measure is None or differs or len(set(known)) == 1:
+    if measure is None or differs or len(set(known)) < 2:  # noqa: PLR2004 - of one value none is better
         return FigureLine(title, differs, values, tuple(False for _ in values))
     best = min(known) if measure.lower_is_better else max(known)
     return FigureLine(title, differs, values, tuple(value == best for value in values))

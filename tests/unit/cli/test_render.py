@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ghosted_cli.render import comparison, fit_lines
+from ghosted_cli.render import comparison, fit_lines, stage_table
 from ghosted_core.checkpoint.manifest import Manifest
 from ghosted_core.pipeline import RunOptions, compress
 from ghosted_core.recorder import NullRecorder
@@ -84,3 +84,11 @@ def test_what_training_left_of_the_damage_is_told(manifest: Manifest) -> None:
     trained = manifest.model_copy(update={"metrics": {"damage_ratio": 0.5, "damage_ratio_finetuned": 0.25}})
     assert fit_lines(trained).endswith("0.50\nThe same after training: 0.25")
     assert "after training" not in fit_lines(manifest)
+
+
+def test_a_stage_that_ran_in_parts_is_one_row() -> None:
+    """With the time of all of them and the memory of the largest."""
+    parts = (("load", 2.0, None), ("evaluate", 9.5, 3_000_000_000), ("evaluate", 3.0, 2_000_000_000))
+    table = stage_table([{"stage": s, "seconds": t, "peak_memory_bytes": m} for s, t, m in parts])
+    cells = [list(column.cells) for column in table.columns]
+    assert cells == [["load", "evaluate"], ["2.0", "12.5"], ["", "3.00 GB"]]
