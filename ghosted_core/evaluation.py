@@ -1,6 +1,7 @@
 """One model or checkpoint by itself: the measurements of a job without the job."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,7 +81,8 @@ def evaluate_model(
     if latency is not None:
         text = models.texts[0][1].tokens if models.texts else None
         metrics += measure_latency(latency, models.variants, text, recorder, meter)
-    with set_aside([opened.model]):
+    beside = latency is not None or bool(evaluation.tasks)
+    with set_aside([opened.model]) if beside else nullcontext():
         if latency is not None:
             metrics += measure_memory(latency, models.variants, subject, recorder, meter)
         if evaluation.tasks:
