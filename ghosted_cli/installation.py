@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ghosted_core.errors import InvalidSpecError
 from services.auth import repository as keys
@@ -158,6 +158,9 @@ def _upgrade(database_url: str) -> None:
     try:
         upgrade(database_url)
     except (SQLAlchemyError, ValueError) as error:
+        if isinstance(error, DBAPIError) and isinstance(error.orig, KeyboardInterrupt):
+            # In the middle of a statement SQLAlchemy takes Ctrl-C for a failure of the server.
+            raise KeyboardInterrupt from error
         # Not the whole text: some of these errors quote the address with its password.
         raise EmbeddedError(
             f"The database cannot be brought to this version's schema ({type(error).__name__}).",
