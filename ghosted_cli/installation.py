@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from ghosted_core.errors import InvalidSpecError
 from services.auth import repository as keys
@@ -106,8 +106,9 @@ def run_installation(wanted: Wanted, say: Callable[[str], None]) -> Iterator[Ins
     with Stack.start(wanted.folder, external=wanted.external) as stack, ExitStack() as started:
         folder = wanted.folder.resolve()
         say("bringing the database to this version's schema")
-        _upgrade(stack.database_url)
-        key = _key(folder, stack.database_url)
+        with interrupts_unwrapped():
+            _upgrade(stack.database_url)
+            key = _key(folder, stack.database_url)
         started.enter_context(_told_url(folder / URL_FILE, stack.database_url))
         port = _port(wanted.port)
         environment = _environment(stack, wanted, port)
@@ -119,6 +120,23 @@ def run_installation(wanted: Wanted, say: Callable[[str], None]) -> Iterator[Ins
         _wait(processes, url, folder)
         lasting = tuple(process for process in processes if process.command.part != "bucket")
         yield Installation(url, key, folder, stack, lasting, say)
+
+
+@contextmanager
+def interrupts_unwrapped() -> Iterator[None]:
+    """What fails in the body because of Ctrl-C is Ctrl-C.
+
+    In the middle of a statement SQLAlchemy takes it for a failure of the server, and raises its own error.
+    """
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KeyboardInterrupt):
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None:
+            raise KeyboardInterrupt from error
+        raise
 
 
 def external_parts(environment: Mapping[str, str]) -> External:
@@ -158,9 +176,6 @@ def _upgrade(database_url: str) -> None:
     try:
         upgrade(database_url)
     except (SQLAlchemyError, ValueError) as error:
-        if isinstance(error, DBAPIError) and isinstance(error.orig, KeyboardInterrupt):
-            # In the middle of a statement SQLAlchemy takes Ctrl-C for a failure of the server.
-            raise KeyboardInterrupt from error
         # Not the whole text: some of these errors quote the address with its password.
         raise EmbeddedError(
             f"The database cannot be brought to this version's schema ({type(error).__name__}).",
