@@ -137,8 +137,7 @@ def compare(
     turns = 2 * (question.rounds + 1)
     with stage(Stage.EVALUATE, place.recorder, meter, unit="speed runs", total=turns) as scope:
         measured = _speeds(sides, windows, question, scope.advance)
-    with set_aside([side.model for side in sides]):
-        peaks = [_peak(side, question, place) for side in sides]
+    peaks = _peaks(sides, question, place)
     a, b = (_side(*parts) for parts in zip(sides, found, measured, peaks, strict=True))
     difference = paired_difference(found[0].losses, found[1].losses)
     return Comparison(a, b, difference.value, difference.standard_error, windows.description)
@@ -258,9 +257,15 @@ def _speeds(
     return list(found.values())
 
 
-def _peak(opened: Opened, question: Question, place: Workplace) -> Peak | None:
+def _peaks(sides: list[Opened], question: Question, place: Workplace) -> list[Peak | None]:
+    """Of each side, by processes that have the device for their own meanwhile."""
     if not question.memory:
-        return None
+        return [None for _ in sides]
+    with set_aside([side.model for side in sides]):
+        return [_peak(side, question, place) for side in sides]
+
+
+def _peak(opened: Opened, question: Question, place: Workplace) -> Peak | None:
     peak = peak_of(
         PeakRequest(
             subject=opened.subject(question.dtype, place),

@@ -94,8 +94,10 @@ def _fit(outcome: Outcome, trained: Finetuned | None) -> dict[str, Any]:
     found = asdict(outcome.report)
     if isinstance(outcome, RecoveryOperator):
         found["spectrum"] = spectrum(outcome.correction)
-        if trained is not None:
-            found["spectrum_finetuned"] = spectrum(trained.repair.corrections[outcome.boundary])
+        after = outcome.correction if trained is None else trained.repair.corrections[outcome.boundary]
+        # Where other weights trained, the operator is still the same.
+        if after is not outcome.correction:
+            found["spectrum_finetuned"] = spectrum(after)
     return found
 
 

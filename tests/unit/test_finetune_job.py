@@ -121,6 +121,13 @@ def test_the_projection_alone_keeps_the_stock_class(run: Run, tmp_path: Path) ->
     assert torch.equal(torch.load(answers, weights_only=True), expected)
 
 
+def test_an_operator_that_did_not_train_has_one_spectrum(run: Run) -> None:
+    """Only the projection before it did."""
+    (fit,) = run(finetune=ALONE)[0].manifest.fits
+    assert fit["spectrum"]["rank"]
+    assert "spectrum_finetuned" not in fit
+
+
 @pytest.mark.parametrize("recovery", ["none", "prune_and_comp"])
 def test_the_projection_trains_after_whatever_folds(run: Run, recovery: str) -> None:
     """No operator is left behind, and none of the weights that the repair changed is lost."""
