@@ -1,14 +1,12 @@
 """A question to a process of its own, offline and without credentials, which ends with its answer."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ghosted_core.evaluate.child import REQUEST
+from ghosted_core.evaluate.own_process import process_of_ours
 from ghosted_core.evaluate.task_protocol import Message
-from ghosted_core.evaluate.tasks import task_environment
 
 
 def ask(module: str, request: Message, *, seconds: float, longest_bytes: int) -> bytes:
@@ -21,20 +19,9 @@ def ask(module: str, request: Message, *, seconds: float, longest_bytes: int) ->
     with TemporaryDirectory(prefix="ghosted-ask-") as name, (Path(name) / "answer").open("w+b") as said:
         folder = Path(name)
         (folder / REQUEST).write_text(request.model_dump_json(), encoding="utf-8")
-        with subprocess.Popen(
-            # -P: nothing in the working folder may be imported.
-            [sys.executable, "-P", "-m", module],
-            cwd=folder,
-            env=task_environment(os.environ, folder),
-            # Nothing is said through it: when this end closes, however, the process ends.
-            stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=subprocess.DEVNULL,
-        ) as process:
-            try:
-                code = process.wait(seconds)
-            finally:
-                process.kill()
+        # Nothing is said through its stdin: when this end closes, however, the process ends.
+        with process_of_ours(module, folder, stdout=said, stderr=subprocess.DEVNULL) as process:
+            code = process.wait(seconds)
         if code:
             raise subprocess.CalledProcessError(code, module)
         said.seek(0)

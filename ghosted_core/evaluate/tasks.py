@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,6 @@ from typing import IO
 
 from pydantic import ValidationError
 
-import ghosted_core
-from ghosted_core.environment import COMPUTING
 from ghosted_core.errors import (
     GhostedError,
     HarnessError,
@@ -23,6 +20,7 @@ from ghosted_core.errors import (
     TaskDataError,
     UnknownTaskError,
 )
+from ghosted_core.evaluate.own_process import process_of_ours
 from ghosted_core.evaluate.task_protocol import (
     LINE_LIMIT_BYTES,
     SAID,
@@ -112,66 +110,10 @@ def _started(request: TaskRequest, place: TaskPlace) -> Iterator[Iterator[Said]]
     with (
         TemporaryDirectory(dir=place.scratch, prefix=".tasks-", ignore_cleanup_errors=True) as folder,
         (Path(folder) / "log").open("w+b") as log,
-        _process(Path(folder), log) as process,
+        process_of_ours(MODULE, Path(folder), stdout=subprocess.PIPE, stderr=log) as process,
     ):
         _ask(process, request)
         yield _said(process, log)
-
-
-@contextlib.contextmanager
-def _process(folder: Path, log: IO[bytes]) -> Iterator["subprocess.Popen[bytes]"]:
-    process = subprocess.Popen(
-        # -P: nothing in the working folder may be imported.
-        [sys.executable, "-P", "-m", MODULE],
-        cwd=folder,
-        env=task_environment(os.environ, folder),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def task_environment(outer: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The variables of the harness's process: offline, without credentials, its traces below `folder`."""
-    kept = {name: value for name, value in outer.items() if name in COMPUTING}
-    home = folder / "home"
-    own = {
-        "HOME": home,
-        "TMPDIR": folder,
-        "XDG_CACHE_HOME": home / "cache",
-        "HF_HOME": home / "huggingface",
-        "HF_DATASETS_CACHE": home / "datasets",
-        "LM_HARNESS_CACHE_PATH": home / "harness",
-        "NLTK_DATA": home / "nltk",
-        "PYTHONPATH": os.pathsep.join(_import_paths(outer)),
-    }
-    switches = {
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_OFFLINE": "1",
-        "HF_EVALUATE_OFFLINE": "1",
-        "TRANSFORMERS_OFFLINE": "1",
-        "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_DATASETS_TRUST_REMOTE_CODE": "0",
-        "TOKENIZERS_PARALLELISM": "false",
-        # The harness would fork for bootstraps, in a process that has threads, which may hold locks.
-        "DISABLE_MULTIPROC": "1",
-        # Some libraries ask for the user's name, which a container may not have.
-        "USER": "ghosted",
-    }
-    return kept | {name: str(value) for name, value in own.items()} | switches
-
-
-def _import_paths(outer: Mapping[str, str]) -> list[str]:
-    """Absolute, because the process works in another folder."""
-    home = Path(ghosted_core.__file__).parents[1]
-    given = [entry for entry in outer.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    return [str(home), *(str(Path(entry).resolve()) for entry in given if Path(entry).resolve() != home)]
 
 
 def _ask(process: "subprocess.Popen[bytes]", request: TaskRequest) -> None:

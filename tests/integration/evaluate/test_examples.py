@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ghosted_core.errors import TaskDataError
-from ghosted_core.evaluate.tasks import TaskPlace, check_tasks, task_environment
+from ghosted_core.evaluate.own_process import own_environment
+from ghosted_core.evaluate.tasks import TaskPlace, check_tasks
 from ghosted_core.spec import HarnessTask
 from tests.task_items import ARC, BOOLQ, write_items
 
@@ -63,7 +64,7 @@ def runs(data: Path) -> list[dict[str, Any]]:
     wanted = [f"{name}:{shots}" for name, shots in SHOTS.items()]
     subprocess.run(
         [sys.executable, "-P", "-m", "tests.harness_prompts", str(data), *wanted],
-        env=task_environment(os.environ, data.parent),
+        env=own_environment(os.environ, data.parent),
         cwd=data.parent,
         check=True,
         timeout=120,

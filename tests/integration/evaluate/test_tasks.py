@@ -16,10 +16,11 @@ from ghosted_core.checkpoint.load import load_model
 from ghosted_core.checkpoint.source import ModelSource, resolve
 from ghosted_core.errors import HarnessError, InvalidSpecError, TaskDataError, UnknownTaskError
 from ghosted_core.evaluate import tasks as module
+from ghosted_core.evaluate.own_process import own_environment
 from ghosted_core.evaluate.suite import measure_tasks, task_metric
 from ghosted_core.evaluate.task_protocol import Score, Subject, TaskRequest
 from ghosted_core.evaluate.task_subjects import save_repair
-from ghosted_core.evaluate.tasks import TaskPlace, check_tasks, run_tasks, task_environment
+from ghosted_core.evaluate.tasks import TaskPlace, check_tasks, run_tasks
 from ghosted_core.meter import ProcessMeter
 from ghosted_core.model.surgery import repaired_model
 from ghosted_core.plan import Boundary, PruningPlan
@@ -221,7 +222,7 @@ def test_the_process_ends_with_whoever_started_it(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-P", "-m", module.MODULE],
         input=request.model_dump_json().encode() + b"\n",
-        env=task_environment(os.environ, tmp_path),
+        env=own_environment(os.environ, tmp_path),
         cwd=tmp_path,
         capture_output=True,
         check=False,
@@ -236,6 +237,7 @@ def test_tasks_that_cannot_run_are_found_before_the_work(
     name: str, error: type[Exception], place: TaskPlace
 ) -> None:
     """An unknown name, a missing file: no process and no file is left."""
+    place.scratch.mkdir(exist_ok=True)
     before = set(place.scratch.iterdir())
     with pytest.raises(error, match=name):
         check_tasks([HarnessTask(name=name)], place)
@@ -306,7 +308,7 @@ def test_the_harness_has_no_credentials_and_no_network(tmp_path: Path) -> None:
     """Of the outer environment only what is needed to run is left; all caches are below the folder."""
     secrets = {"HF_TOKEN": "hf_secret", "AWS_SECRET_ACCESS_KEY": "secret"}
     outer = {"PATH": "/bin", "HOME": "/root", "PYTHONPATH": ".", **secrets}
-    found = task_environment(outer, tmp_path)
+    found = own_environment(outer, tmp_path)
     assert "secret" not in str(found)
     assert secrets.keys().isdisjoint(found)
     assert [found[f"{name}_OFFLINE"] for name in ("HF_HUB", "HF_DATASETS", "TRANSFORMERS")] == ["1"] * 3
